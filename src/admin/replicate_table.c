@@ -7,8 +7,8 @@
  * writers out, and mark it there and on the others; (4) send the rows to every copy, in batches. All is one distributed transaction: its rollback
  * leaves a placed table.
  *
- * Locks: SHARE UPDATE EXCLUSIVE on the table here; on the config node tessera.node against nodes that come; SHARE ROW EXCLUSIVE on the lead; to empty
- * a copy ACCESS EXCLUSIVE on it, so that nobody reads it by an older plan.
+ * Locks: SHARE UPDATE EXCLUSIVE on the table here; on the config node tessera.node against nodes that come, and promoted servers that register;
+ * SHARE ROW EXCLUSIVE on the lead; to empty a copy ACCESS EXCLUSIVE on it, so that nobody reads it by an older plan.
  */
 #include "postgres.h"
 
@@ -388,7 +388,7 @@ write_mark(const TesseraMarkReplicatedArgs *args)
 
 	tessera_spi_begin(&spi);
 	if (tessera_routing_or_error()->is_config)
-		(void) tessera_spi_run("LOCK TABLE tessera.node IN ROW SHARE MODE", SPI_OK_UTILITY, 0, NULL, NULL, NULL);
+		(void) tessera_spi_run("LOCK TABLE tessera.node IN SHARE MODE", SPI_OK_UTILITY, 0, NULL, NULL, NULL);
 	if (tessera_spi_run("UPDATE tessera.cluster_table SET replicated = $2 WHERE table_id = $1 AND group_id IS NULL"
 						" RETURNING coalesce(to_regclass(format('%I.%I', schema_name, table_name))::oid, 0::oid)", SPI_OK_UPDATE_RETURNING, 2, types,
 						values, NULL) != 1)
@@ -398,7 +398,7 @@ write_mark(const TesseraMarkReplicatedArgs *args)
 				 errhint("Try again.")));
 	relid = DatumGetObjectId(spi_row_value(0, 1));
 	tessera_spi_end(&spi);
-	/* under the lock: no node comes or goes any more */
+	/* under the lock: no node comes or goes, and no promoted server registers any more */
 	if (tessera_routing_or_error()->is_config)
 		tessera_require_same_nodes(args->nodes);
 	if (!OidIsValid(relid))

@@ -460,6 +460,7 @@ specification(const Sharding *sharding)
 		json_text(&json, "max_chunk_size", sharding->max_chunk_size > 0 ? psprintf(INT64_FORMAT, sharding->max_chunk_size) : NULL);
 		json_text(&json, "spread", !sharding->apart && !sharding->has_rows && sharding->npoints > 0 ? "true" : "false");
 		json_text(&json, "balancing", sharding->apart ? "false" : "true");
+		json_text(&json, "apart", sharding->apart ? "true" : "false");
 		json_points(&json, sharding);
 	}
 	appendStringInfoChar(&json, '}');

@@ -24,6 +24,7 @@
 #include "balancer/actions.h"
 #include "balancer/balancer_settings.h"
 #include "catalog/bound_array.h"
+#include "common/errors.h"
 #include "common/injection.h"
 #include "common/spi_row.h"
 #include "common/text.h"
@@ -503,7 +504,7 @@ note_reached(const TesseraBalancerAction *action, const ErrorData *error)
 		return;
 	if (error == NULL)
 		tessera_balancer_node_answered(action->donor);
-	else if (ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_CONNECTION_EXCEPTION)
+	else if (tessera_error_is_unreachable(error->sqlerrcode))
 		tessera_balancer_node_failed(action->donor);
 }
 

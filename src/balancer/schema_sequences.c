@@ -14,6 +14,7 @@
 
 #include "balancer/balancer_settings.h"
 #include "balancer/schema_sequences.h"
+#include "common/errors.h"
 #include "common/injection.h"
 #include "common/spi_row.h"
 #include "control/calls.h"
@@ -84,7 +85,7 @@ note_answer(int32 node_id, bool answered, const ErrorData *error)
 {
 	if (answered)
 		tessera_balancer_node_answered(node_id);
-	else if (error != NULL && ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_CONNECTION_EXCEPTION)
+	else if (error != NULL && tessera_error_is_unreachable(error->sqlerrcode))
 		tessera_balancer_node_failed(node_id);
 	return answered;
 }

@@ -20,4 +20,14 @@
 /* Never an error: an INFO by which a shard tells the router that rows of replicated tables were changed there, to be fetched. */
 #define ERRCODE_TESSERA_CAPTURED			MAKE_SQLSTATE('T','S','0','0','7')
 
+/*
+ * True for the SQLSTATE of an error that says that a node could not be reached: the connection was lost, or there was none to be had (53300: the
+ * node, or what this one may have there, is full). Nothing else is wrong with it, or with what it was asked; whether that ran there is not known.
+ */
+static inline bool
+tessera_error_is_unreachable(int sqlerrcode)
+{
+	return ERRCODE_TO_CATEGORY(sqlerrcode) == ERRCODE_CONNECTION_EXCEPTION || sqlerrcode == ERRCODE_TOO_MANY_CONNECTIONS;
+}
+
 #endif							/* TESSERA_ERRORS_H */

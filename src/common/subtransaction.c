@@ -10,6 +10,7 @@
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 
+#include "common/errors.h"
 #include "common/subtransaction.h"
 
 ErrorData *
@@ -48,7 +49,8 @@ tessera_try_one(void (*attempt) (void *arg), void *arg)
 
 	if (error == NULL)
 		return NULL;
-	if (category == ERRCODE_OPERATOR_INTERVENTION || category == ERRCODE_INSUFFICIENT_RESOURCES)
+	if (!tessera_error_is_unreachable(error->sqlerrcode) &&
+		(category == ERRCODE_OPERATOR_INTERVENTION || category == ERRCODE_INSUFFICIENT_RESOURCES))
 		ReThrowError(error);
 	reason = psprintf("%s: %s", unpack_sql_state(error->sqlerrcode), error->message);
 	FreeErrorData(error);

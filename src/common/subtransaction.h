@@ -16,7 +16,7 @@ extern ErrorData *tessera_try(void (*attempt) (void *arg), void *arg);
 
 /*
  * The same for what may fail of one thing among several: the error as text, "SQLSTATE: message", palloc'd; NULL: it went through. An error that says
- * nothing of the thing goes on: a request to cancel, want of memory.
+ * nothing of the thing goes on: a request to cancel, want of memory; a node that cannot be reached is of the thing.
  */
 extern char *tessera_try_one(void (*attempt) (void *arg), void *arg);
 

@@ -14,6 +14,7 @@
 #include "utils/resowner.h"
 
 #include "catalog/change.h"
+#include "common/errors.h"
 #include "common/spi_text.h"
 #include "config/membership.h"
 #include "control/calls.h"
@@ -57,7 +58,7 @@ try_give(const TesseraRouting *routing, int32 from, const char *slots, int32 to)
 		error = CopyErrorData();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
-		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_CONNECTION_EXCEPTION)
+		if (!tessera_error_is_unreachable(error->sqlerrcode))
 			ReThrowError(error);
 	}
 	PG_END_TRY();

@@ -17,6 +17,7 @@
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 
+#include "common/errors.h"
 #include "common/protocol.h"
 #include "common/spi_text.h"
 #include "config/membership.h"
@@ -57,8 +58,7 @@ open_or_notice(const char *name, const char *conninfo)
 		error = CopyErrorData();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
-		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_CONNECTION_EXCEPTION &&
-			error->sqlerrcode != ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION)
+		if (!tessera_error_is_unreachable(error->sqlerrcode))
 			ReThrowError(error);
 		connection = NULL;
 		ereport(NOTICE,

@@ -13,9 +13,9 @@
  * A table that was placed by moving (colocate.c) leaves its own group for another one that has the same owners: internal_merge_group on the config
  * node, internal_apply_group and internal_merge_placement on all shards.
  *
- * Locks: the table in SHARE ROW EXCLUSIVE on its primary shard; on the config node its owner (owner_limits.c), the registry in ROW SHARE (no shard
- * comes or goes), the table's row, and the row of the group that is joined. A crash before the decision leaves nothing, after it everything: that is
- * the distributed transaction's business.
+ * Locks: the table in SHARE ROW EXCLUSIVE on its primary shard; on the config node its owner (owner_limits.c), the registry in SHARE (no shard comes
+ * or goes, no promoted server registers), the table's row, and the row of the group that is joined. A crash before the decision leaves nothing, after
+ * it everything: that is the distributed transaction's business.
  */
 #include "postgres.h"
 
@@ -46,7 +46,7 @@ lock_table_row(Datum spec)
 {
 	bool		isnull;
 
-	spec_run("LOCK TABLE tessera.node IN ROW SHARE MODE", SPI_OK_UTILITY, spec);
+	spec_run("LOCK TABLE tessera.node IN SHARE MODE", SPI_OK_UTILITY, spec);
 	if (spec_run("SELECT t.group_id, p.node_id = ($1->>'primary')::int4 FROM tessera.cluster_table AS t"
 				 " JOIN tessera.schema_placement AS p USING (schema_name) WHERE t.table_id = ($1->>'table_id')::uuid"
 				 " FOR UPDATE OF t FOR SHARE OF p", SPI_OK_SELECT, spec) != 1)
@@ -72,9 +72,11 @@ require_owner_limits(Datum spec)
 {
 	TesseraOwnerRequest request = {.table = spec_field(spec, "object"),.by = spec_field(spec, "by")};
 
-	spec_run("SELECT jsonb_array_length($1->'points') + 1, coalesce(($1->>'max_chunk_size')::int8, 0)", SPI_OK_SELECT, spec);
+	spec_run("SELECT jsonb_array_length($1->'points') + 1, coalesce(($1->>'max_chunk_size')::int8, 0), coalesce(($1->>'apart')::bool, false)",
+			 SPI_OK_SELECT, spec);
 	request.chunks = DatumGetInt32(spi_row_value(0, 1));
 	request.max_chunk_size = DatumGetInt64(spi_row_value(0, 2));
+	request.apart = DatumGetBool(spi_row_value(0, 3));
 	tessera_owner_limits_require(&request, true);
 }
 
@@ -161,7 +163,8 @@ log_new_group(Datum spec, Datum group_id)
 /*
  * Makes the group of a table. spec: table_id, object, by, term, primary, strategy, key_types,
  * key_collations, key_columns, max_chunk_size (or null), balancing (or not there: true), points (inner bounds of the
- * chunks, in key order), spread (over all active shards, else all are the primary's). Returns group, table, placements, and chunks, with how far they
+ * chunks, in key order), spread (over all active shards, else all are the primary's), apart (or not there: false; it is to join another group).
+ * Returns group, table, placements, and chunks, with how far they
  * go if there are more.
  */
 Jsonb *
@@ -351,7 +354,7 @@ tessera_serve_merge_group(const TesseraMergeGroupArgs *args)
 
 	tessera_spi_begin(&spi);
 	tessera_config_routing(pg_strtoint64(spec_field(spec, "term")));
-	spec_run("LOCK TABLE tessera.node IN ROW SHARE MODE", SPI_OK_UTILITY, spec);
+	spec_run("LOCK TABLE tessera.node IN SHARE MODE", SPI_OK_UTILITY, spec);
 	lock_both(spec, &from, &target);
 	lock_member(spec);
 	require_alike(spec, &from, &target);

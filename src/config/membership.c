@@ -3,11 +3,11 @@
  *	  What every membership change begins with: the registry's lock, a node of the registry, and who carries it out.
  *
  * Changes run on the config node only, one at a time: each locks tessera.node to the end of its transaction, against each other and whoever else
- * writes it. DDL that must reach every node takes ROW SHARE on tessera.node of the config node before it picks its nodes, and so does what else
- * counts on the nodes that there are. EXCLUSIVE meets that, so no node joins or leaves in the middle of it. A new address (SHARE ROW EXCLUSIVE) does
- * not: DDL under way is a distributed transaction like that of any write, which takes no lock here at all. It goes by the numbers of nodes; the
- * connections that it has lead where they led, and a part that is prepared is ended by the address of the day. A failover must not wait for it: it
- * may be what DDL waits for, and what a user has prepared would hold it up for as long as the user likes.
+ * writes it. DDL that must reach every node takes ROW SHARE on tessera.node of the config node before it picks its nodes. EXCLUSIVE meets that, so no
+ * node joins or leaves in the middle of it. What shards or replicates a table takes SHARE: no promoted server registers either (ROW EXCLUSIVE). A new
+ * address (SHARE ROW EXCLUSIVE) does not meet DDL: that is a distributed transaction like that of any write, which takes no lock here at all. It goes
+ * by the numbers of nodes; the connections that it has lead where they led, and a part that is prepared is ended by the address of the day. A
+ * failover must not wait for it: it may be what DDL waits for, and what a user has prepared would hold it up for as long as the user likes.
  */
 #include "postgres.h"
 

@@ -34,6 +34,7 @@ static int	max_groups_per_owner = 1000;
 static int	min_chunk_size = 1024;	/* kB */
 
 #define RAISE_HINT "An administrator can do it, or raise %s on the config node."
+#define APART_HINT "First let the role's tables join their groups whose colocation was begun: the same call goes on with it. " RAISE_HINT
 
 
 /* Owner of the table as this node has it; InvalidOid if it has none of this name. Between tessera_spi_begin and _end. */
@@ -46,16 +47,29 @@ owner_of(const char *table)
 	return DatumGetObjectId(spi_row_value(0, 1));
 }
 
-/* Groups in which the role owns a table, and their chunks, as of now. */
-static void
-count_owned(Oid owner, int64 *groups, int64 *chunks)
+/* Groups in which the role owns a table, as of now. */
+typedef struct Owned
 {
-	tessera_spi_look("SELECT count(*), coalesce(sum((SELECT count(*) FROM tessera.chunk AS c WHERE c.group_id = g.group_id)), 0)::int8"
+	int64		groups;
+	int64		chunks;			/* of these groups */
+	int64		apart;			/* groups that are not balanced: but for an administrator's, those of colocations that have not ended */
+} Owned;
+
+static Owned
+count_owned(Oid owner)
+{
+	Owned		owned;
+
+	tessera_spi_look("SELECT count(*), coalesce(sum((SELECT count(*) FROM tessera.chunk AS c WHERE c.group_id = g.group_id)), 0)::int8,"
+					 " count(*) FILTER (WHERE NOT g.balancing)"
 					 " FROM (SELECT DISTINCT t.group_id FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
 					 "     JOIN tessera.cluster_table AS t ON t.schema_name = n.nspname AND t.table_name = c.relname"
-					 "   WHERE c.relowner = $1 AND t.group_id IS NOT NULL) AS g", 1, (Oid[]) {OIDOID}, (Datum[]) {ObjectIdGetDatum(owner)});
-	*groups = DatumGetInt64(spi_row_value(0, 1));
-	*chunks = DatumGetInt64(spi_row_value(0, 2));
+					 "   WHERE c.relowner = $1 AND t.group_id IS NOT NULL) AS o JOIN tessera.table_group AS g USING (group_id)", 1,
+					 (Oid[]) {OIDOID}, (Datum[]) {ObjectIdGetDatum(owner)});
+	owned.groups = DatumGetInt64(spi_row_value(0, 1));
+	owned.chunks = DatumGetInt64(spi_row_value(0, 2));
+	owned.apart = DatumGetInt64(spi_row_value(0, 3));
+	return owned;
 }
 
 static void
@@ -72,25 +86,33 @@ require_chunk_size(int64 max_chunk_size)
 			 errhint(RAISE_HINT, "tessera.min_chunk_size")));
 }
 
+/*
+ * A table with rows that joins another group has one of its own until it is placed, cut like that one. It is allowed beyond the limits, else who has
+ * reached them could not even colocate tables; but one at a time, which only an administrator can make a group like others. So calls that are begun
+ * and cancelled leave at most one group beyond the limits.
+ */
 static void
 require_room(const TesseraOwnerRequest *request, Oid owner)
 {
 	const char *name = GetUserNameFromId(owner, false);
-	int64		groups;
-	int64		chunks;
+	Owned		owned = count_owned(owner);
 
-	count_owned(owner, &groups, &chunks);
-	if (max_groups_per_owner > 0 && groups + 1 > max_groups_per_owner)
+	if (request->apart && owned.apart == 0)
+		return;
+	if (max_groups_per_owner > 0 && owned.groups + 1 > max_groups_per_owner)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("tables of role \"%s\" would be in %lld table groups, and may be in %d", name, (long long) groups + 1, max_groups_per_owner),
+				 errmsg("tables of role \"%s\" would be in %lld table groups, and may be in %d", name, (long long) owned.groups + 1,
+						max_groups_per_owner),
+				 request->apart ? errhint(APART_HINT, "tessera.max_groups_per_owner") :
 				 errhint("Colocate tables (colocate_with). " RAISE_HINT, "tessera.max_groups_per_owner")));
-	if (max_chunks_per_owner > 0 && chunks + request->chunks > max_chunks_per_owner)
+	if (max_chunks_per_owner > 0 && owned.chunks + request->chunks > max_chunks_per_owner)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("tables of role \"%s\" would have %lld chunks, and may have %d", name, (long long) chunks + request->chunks,
+				 errmsg("tables of role \"%s\" would have %lld chunks, and may have %d", name, (long long) owned.chunks + request->chunks,
 						max_chunks_per_owner),
-				 errdetail("They have %lld; table %s would have %d.", (long long) chunks, request->table, request->chunks),
+				 errdetail("They have %lld; table %s would have %d.", (long long) owned.chunks, request->table, request->chunks),
+				 request->apart ? errhint(APART_HINT, "tessera.max_chunks_per_owner") :
 				 errhint("Ask for fewer chunks. " RAISE_HINT, "tessera.max_chunks_per_owner")));
 }
 

@@ -22,6 +22,7 @@
 #include "utils/snapmgr.h"
 
 #include "common/durable.h"
+#include "common/errors.h"
 #include "common/injection.h"
 #include "common/protocol.h"
 #include "common/text.h"
@@ -357,8 +358,7 @@ is_tolerated(const ErrorData *error, TesseraCallTolerance tolerance)
 		return false;
 	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED && tolerance != TESSERA_TOLERATE_ALL)
 		return false;
-	return tolerance == TESSERA_TOLERATE_ALL || tolerance == TESSERA_TOLERATE_ERRORS || error->sqlerrcode == ERRCODE_TOO_MANY_CONNECTIONS ||
-		ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_CONNECTION_EXCEPTION;
+	return tolerance == TESSERA_TOLERATE_ALL || tolerance == TESSERA_TOLERATE_ERRORS || tessera_error_is_unreachable(error->sqlerrcode);
 }
 
 /* In a subtransaction, or the short transaction of the call itself. */

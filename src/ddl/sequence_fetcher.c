@@ -15,6 +15,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "common/errors.h"
 #include "ddl/sequence.h"
 #include "ddl/sequence_private.h"
 
@@ -47,7 +48,7 @@ fetch_reserve(Oid sequence, int n, TesseraBlock *block)
 static bool
 is_unreachable(int code)
 {
-	return ERRCODE_TO_CATEGORY(code) == ERRCODE_CONNECTION_EXCEPTION || ERRCODE_TO_CATEGORY(code) == ERRCODE_OPERATOR_INTERVENTION;
+	return tessera_error_is_unreachable(code) || ERRCODE_TO_CATEGORY(code) == ERRCODE_OPERATOR_INTERVENTION;
 }
 
 /* One pool, in a transaction of its own; false if the home did not answer. */

@@ -22,6 +22,7 @@
 
 #include "catalog/clock_store.h"
 #include "clock/clock.h"
+#include "common/errors.h"
 #include "common/injection.h"
 #include "common/protocol.h"
 #include "common/version_compat.h"
@@ -171,7 +172,7 @@ send_or_skip(Ask *ask, const TesseraCutNodes *nodes, int i, uint64 statement)
 	}
 	PG_CATCH();
 	{
-		if (ERRCODE_TO_CATEGORY(geterrcode()) != ERRCODE_TO_CATEGORY(ERRCODE_CONNECTION_EXCEPTION))
+		if (!tessera_error_is_unreachable(geterrcode()))
 			PG_RE_THROW();
 		MemoryContextSwitchTo(context);
 		FlushErrorState();

@@ -607,7 +607,7 @@ tessera_serve_apply_replicated(const TesseraApplyReplicatedArgs *args)
 
 /* ---- carry ---- */
 
-/* The error of a node that cannot be reached says what can be done. */
+/* The error of a node that cannot be reached says what can be done; that of a full one does already. */
 static void
 send_to_node(const TesseraRouting *routing, int32 node_id, const char *batch, const char *versions, bool fresh)
 {

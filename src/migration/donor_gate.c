@@ -22,6 +22,7 @@
 #include "storage/sinvaladt.h"
 #include "utils/builtins.h"
 
+#include "common/errors.h"
 #include "common/injection.h"
 #include "common/version_compat.h"
 #include "control/calls.h"
@@ -316,7 +317,7 @@ hold_decision(TesseraDonor *donor)
 		return NULL;
 	if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
 		return "another change of the table group on the config node";
-	if (ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_CONNECTION_EXCEPTION)
+	if (tessera_error_is_unreachable(error->sqlerrcode))
 		return "the config node does not answer";
 	ReThrowError(error);
 }

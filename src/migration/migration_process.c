@@ -22,6 +22,7 @@
 #include "utils/timestamp.h"
 
 #include "catalog/migration_row.h"
+#include "common/errors.h"
 #include "common/text.h"
 #include "control/calls.h"
 #include "failover/promotion.h"
@@ -128,7 +129,7 @@ explain_loss(const pg_uuid_t *migration_id, ErrorData *error, bool gate_closed)
 	int32		peer;
 	TesseraRecipientStatusAnswer status = {0};
 
-	if (gate_closed || tessera_migration_slot_cancelled() || ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_CONNECTION_EXCEPTION)
+	if (gate_closed || tessera_migration_slot_cancelled() || !tessera_error_is_unreachable(error->sqlerrcode))
 		return;
 	peer = peer_of(migration_id);
 	/* its worker may be about to end */

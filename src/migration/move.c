@@ -31,6 +31,7 @@
 #include "catalog/change.h"
 #include "catalog/cross_table_code.h"
 #include "catalog/migration_state.h"
+#include "common/errors.h"
 #include "common/injection.h"
 #include "common/text.h"
 #include "common/version_compat.h"
@@ -328,8 +329,8 @@ ask_donor(const TesseraMove *move, TesseraWaitMigrationAnswer *answer)
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(caller);
 		CurrentResourceOwner = owner;
-		if (ProcDiePending || (ERRCODE_TO_CATEGORY(code) != ERRCODE_CONNECTION_EXCEPTION && code != ERRCODE_CRASH_SHUTDOWN &&
-							   code != ERRCODE_TOO_MANY_CONNECTIONS && code != ERRCODE_CANNOT_CONNECT_NOW && code != ERRCODE_ADMIN_SHUTDOWN))
+		if (ProcDiePending || (!tessera_error_is_unreachable(code) && code != ERRCODE_CRASH_SHUTDOWN &&
+							   code != ERRCODE_CANNOT_CONNECT_NOW && code != ERRCODE_ADMIN_SHUTDOWN))
 			ReThrowError(error);
 		FreeErrorData(error);
 		QueryCancelHoldoffCount = held; /* the error has let go of it */

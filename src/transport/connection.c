@@ -83,10 +83,10 @@ tessera_connections_end(int code, Datum arg)
 
 	hash_seq_init(&status, connections);
 	while ((entry = hash_seq_search(&status)))
-		if (entry->connection && entry->connection->pg)
+		if (entry->connection)
 		{
 			PQfinish(entry->connection->pg);
-			tessera_slot_return(&entry->connection->slot);
+			tessera_slot_return(&entry->connection->slot);	/* also of one that was being opened */
 		}
 	foreach(cell, unlisted)
 	{
@@ -209,15 +209,10 @@ raise_unreachable(const char *name, const char *detail)
 			 errhint("Check that the node runs; tessera.update_node() changes its conninfo.")));
 }
 
-/*
- * The node has no slot left but for its superusers. To a worker, which tries again later, that is one more reason why a node cannot be reached; a
- * client is told what it is.
- */
+/* The node has no slot left but for its superusers: one more reason why a node cannot be reached (tessera_error_is_unreachable). */
 static void
 raise_full(const char *name, const char *detail)
 {
-	if (MyBackendType != B_BACKEND)
-		raise_unreachable(name, detail);
 	ereport(ERROR,
 			(errcode(ERRCODE_TOO_MANY_CONNECTIONS),
 			 errmsg("node \"%s\" has no connection slot left for sessions of other nodes", name),

@@ -38,6 +38,7 @@
 #include "utils/tuplestore.h"
 #include "utils/wait_event.h"
 
+#include "common/injection.h"
 #include "common/privilege.h"
 #include "common/process_exit.h"
 #include "common/shmem.h"
@@ -88,7 +89,7 @@ typedef struct Waiter
 	int			node;			/* number of the node's counters; 0: it waits for none */
 	int			next;			/* process number + 1 */
 	bool		holder;
-	bool		granted;
+	int			granted;		/* number of the counters of the node for which it has been granted a slot, not taken yet; 0: none */
 } Waiter;
 
 /* What a slot is asked for. */
@@ -207,7 +208,6 @@ enter_queue(int node, bool holder)
 		link = &waiters[*link - 1].next;
 	own->node = node;
 	own->holder = holder;
-	own->granted = false;
 	own->next = *link;
 	*link = tessera_proc_number(MyProc) + 1;
 	counts_of(node)->waiting++;
@@ -241,7 +241,7 @@ pass_on(int node)
 		int			number = counts->first - 1;
 
 		leave_queue(number);
-		waiters[number].granted = true;
+		waiters[number].granted = node;
 		counts->open++;
 		SetLatch(&ProcGlobal->allProcs[number].procLatch);
 	}
@@ -380,7 +380,7 @@ try_to_take(TesseraSlot *slot, const Claim *claim, bool *queued, bool holder, bo
 		LWLockRelease(lock);
 		refuse_user(claim);		/* who waits leaves the queue then (give_up_waiting) */
 	}
-	taken = own->granted;
+	taken = own->granted == node;
 	if (!taken && (max_connections_per_shard == 0 || counts->open < max_connections_per_shard || exceed || (holder && *queued && is_stuck(node))))
 	{
 		counts->exceeded += max_connections_per_shard != 0 && counts->open >= max_connections_per_shard;
@@ -389,9 +389,11 @@ try_to_take(TesseraSlot *slot, const Claim *claim, bool *queued, bool holder, bo
 			leave_queue(tessera_proc_number(MyProc));
 		taken = true;
 	}
-	own->granted = false;
 	if (taken)
+	{
+		own->granted = 0;
 		note_slot(slot, claim, false);
+	}
 	else
 	{
 		if (!*queued)
@@ -404,30 +406,26 @@ try_to_take(TesseraSlot *slot, const Claim *claim, bool *queued, bool holder, bo
 	return taken;
 }
 
-void
-tessera_slots_leave(int code, Datum arg)
+/* It waits no longer: what it was granted meanwhile, and has not taken, goes to the next. */
+static void
+give_up_waiting(void)
 {
 	Waiter	   *own = &waiters[tessera_proc_number(MyProc)];
 
 	LWLockAcquire(lock, LW_EXCLUSIVE);
 	if (own->node != 0)
 		leave_queue(tessera_proc_number(MyProc));
+	if (own->granted != 0)
+		pass_on(own->granted);
+	own->granted = 0;
 	LWLockRelease(lock);
 }
 
-/* Also after an error: what was granted meanwhile goes to the next. */
-static void
-give_up_waiting(int node)
+/* FATAL runs no PG_CATCH. */
+void
+tessera_slots_leave(int code, Datum arg)
 {
-	Waiter	   *own = &waiters[tessera_proc_number(MyProc)];
-
-	LWLockAcquire(lock, LW_EXCLUSIVE);
-	if (own->node != 0)
-		leave_queue(tessera_proc_number(MyProc));
-	if (own->granted)
-		pass_on(node);
-	own->granted = false;
-	LWLockRelease(lock);
+	give_up_waiting();
 }
 
 static void
@@ -458,6 +456,7 @@ wait_for_slot(TesseraSlot *slot, const Claim *claim, long timeout_ms)
 		tessera_connections_give_up_unused();	/* who waits for them may have what is waited for here */
 		if (WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, pause, PG_WAIT_EXTENSION) & WL_LATCH_SET)
 			ResetLatch(MyLatch);
+		tessera_injection("slot_awaited");
 		CHECK_FOR_INTERRUPTS();
 	}
 }
@@ -517,7 +516,7 @@ tessera_slot_take(TesseraSlot *slot, int32 node_id, const char *name, long timeo
 	}
 	PG_CATCH();
 	{
-		give_up_waiting(claim.node);
+		give_up_waiting();
 		PG_RE_THROW();
 	}
 	PG_END_TRY();

@@ -48,7 +48,7 @@ extern bool tessera_slots_awaited(void);
 /* True if the connection, which is idle, is to be given up: others wait, and it has been held for long enough, or the cap was lowered. */
 extern bool tessera_slot_is_awaited(const TesseraSlot *slot);
 
-/* Exit step: leaves the queue. */
+/* Exit step: leaves the queue, and passes on what it was granted. */
 extern void tessera_slots_leave(int code, Datum arg);
 
 extern void tessera_slots_init(void);	/* from _PG_init: settings, shared memory */

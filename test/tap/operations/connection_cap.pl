@@ -7,7 +7,11 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use TesseraCluster;
 
-my $c = TesseraCluster->new('connection_cap', settings => { 'tessera.max_connections_per_shard' => 2, 'tessera.deadlock_timeout' => '100ms' });
+my $stopped;
+END { local $?; kill 'CONT', $stopped if $stopped }
+
+my $c = TesseraCluster->new('connection_cap', settings => { 'tessera.max_connections_per_shard' => 2, 'tessera.deadlock_timeout' => '100ms',
+	'tessera.injection_points' => 'on' });
 $c->create(shards => 3);
 $c->query('s1', 'CREATE TABLE t (k int PRIMARY KEY, v int NOT NULL)');
 $c->query('s1', "SELECT tessera.shard_table('t', 'k')");
@@ -113,6 +117,39 @@ is($d->query_safe('SELECT 1'), "0\n1", 'a session in a transaction was ended: it
 eval { $a->quit };
 $b->query_safe('ROLLBACK');
 $_->quit foreach $b, $d, @sessions[3 .. 5];
+ok($c->wait_for('s1', 'SELECT sum(open) FROM tessera.node_connections', '0'), 'all have come back');
+
+# ended with a connection that it was granted, and has not taken
+($a, $b) = (session(), session());
+$a->query_safe('BEGIN; UPDATE t SET v = v + 1 WHERE k = 150');
+$b->query_safe('BEGIN; UPDATE t SET v = v + 1 WHERE k = 151');
+$c->pause_at('s1', 'slot_awaited');
+$ended = session();
+begin($ended, 'SELECT v FROM t WHERE k = 154');
+ok($c->paused_at('s1', 'slot_awaited'), 'a session waits');
+$a->quit;
+ok(waiting('s2', 0), 'it is granted a connection');
+$c->query('s1', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT v FROM t WHERE k = 154%'");
+ok($c->wait_for('s1', "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT v FROM t WHERE k = 154%'", '0'), 'and ended');
+$c->go_on('s1');
+eval { $ended->quit };
+is(counter('s2', 'open'), '1', 'the connection is free');
+$b->quit;
+ok($c->wait_for('s1', 'SELECT sum(open) FROM tessera.node_connections', '0'), 'all have come back');
+
+# ended while it connects
+$ended = session();
+$stopped = $c->node('s2')->{_pid};
+kill 'STOP', $stopped;
+begin($ended, 'SELECT v FROM t WHERE k = 155');
+ok($c->wait_for('s1', "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT v FROM t WHERE k = 155%' AND wait_event = 'Extension'", '1'),
+	'a session connects to a node that does not answer');
+is(counter('s2', 'open'), '1', 'which counts');
+$c->query('s1', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT v FROM t WHERE k = 155%'");
+ok($c->wait_for('s1', "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT v FROM t WHERE k = 155%'", '0'), 'it is ended');
+kill 'CONT', $stopped;
+$stopped = undef;
+eval { $ended->quit };
 ok($c->wait_for('s1', 'SELECT sum(open) FROM tessera.node_connections', '0'), 'all have come back');
 
 #

@@ -155,12 +155,30 @@ $old->quit;
 
 # ---- a group for the time of its moves ----
 
-mallory('INSERT INTO mallory.e SELECT generate_series(1, 100)');
-refused(shard('e', "colocate_with => 'mallory.a'"), 'tables of role "mallory" would have 32 chunks',
-	'a table with rows has chunks of its own until it has joined');
-is($c->query('s1', q{SELECT count(group_id) FROM tessera.cluster_table WHERE table_name = 'e'}), '0', 'nothing is left of it');
-$c->set('s1', 'tessera.max_chunks_per_owner' => 32);
-mallory(shard('e', "colocate_with => 'mallory.a'"));
-is($c->query('r1', 'SELECT count(*) FROM mallory.e'), '100', 'where there is room for them it joins');
+mallory("INSERT INTO mallory.$_ SELECT generate_series(1, 100)") foreach 'e', 'f';
+$c->set('s1', 'tessera.max_groups_per_owner' => 2);
+refused(shard('d'), 'tables of role "mallory" would be in 3 table groups', 'both limits are reached');
+$c->pause_at('r1', 'colocate_apart');
+my $cancelled = $c->background('r1', 'SET ROLE mallory; ' . shard('e', "colocate_with => 'mallory.a'"));
+ok($c->paused_at('r1', 'colocate_apart'), 'a table with rows has a group of its own beyond them, until it has joined');
+my $second = "SELECT tessera.shard_table('mallory.f', 'k', 'hash', colocate_with => 'mallory.a')";
+$error = refused($second, 'tables of role "mallory" would be in 4 table groups, and may be in 2', 'only one at a time');
+like($error, qr/HINT:  First let the role's tables join/, 'the hint says which');
+$c->query('r1', q{SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE '%mallory.e%colocate_with%' AND pid <> pg_backend_pid()});
+like(TesseraCluster::ended($c, $cancelled), qr/57014/, 'it is cancelled');
+$c->go_on('r1');
+refused($second, 'tables of role "mallory" would be in 4 table groups', 'the group that is left counts');
+$c->set('s1', 'tessera.max_groups_per_owner' => 10);
+$error = refused($second, 'tables of role "mallory" would have 44 chunks, and may have 20', 'and so do its chunks');
+like($error, qr/HINT:  First let the role's tables join/, 'the hint says it again');
+like($c->error('r1', "SET ROLE mallory; SELECT tessera.configure_table('mallory.e', balancing => true)"), qr/ERROR:  42501/,
+	'nor can the owner make it one like others');
+foreach my $table ('e', 'f')
+{
+	mallory(shard($table, "colocate_with => 'mallory.a'"));
+	is($c->query('r1', "SELECT count(*) FROM mallory.$table"), '100', "table $table joins");
+}
+is($c->query('s1', q{SELECT count(DISTINCT group_id) FROM tessera.cluster_table WHERE schema_name = 'mallory'}), '2',
+	'nothing is left beyond the limits');
 
 done_testing();

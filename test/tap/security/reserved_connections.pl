@@ -153,4 +153,18 @@ ok($c->wait_for('r1', 'SELECT count(*) FROM pg_stat_activity WHERE usename = ' .
 is($c->answer($fourth, $read), '0', 'and gives back both');
 $c->set('r1', 'tessera.max_connections_per_user' => 0);
 
+# ---- a full node is left out where one that is down is ----
+
+# Its reserve is all but two: with three sessions of superusers no session of a client gets in.
+$_->quit foreach $first, $second, $fourth;
+$c->set('s2', superuser_reserved_connections => 98);
+$c->restart('s2');
+push @superusers, $c->session('s2') foreach 1 .. 3;
+like($c->error('s1', 'SELECT * FROM mallory.t'), qr/53300: node "s2" has no connection slot left/, 'another shard is full');
+$c->start_node('s3', extension => 1);
+$c->query('s3', "CREATE ROLE $_ LOGIN") foreach 'mallory', 'alice';
+like($c->query('s1', q{SELECT tessera.add_shard('s3', } . TesseraCluster::quote($c->conninfo('s3')) . ')'), qr/^\d+$/, 'a shard joins meanwhile');
+is($c->query('s1', q{SELECT count(*) > 0 FROM tessera.advisory_home JOIN tessera.node USING (node_id) WHERE name = 's2'}), 't',
+	'the full one keeps its advisory locks');
+
 done_testing();
