@@ -7,7 +7,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use TesseraCluster;
 
-my $c = TesseraCluster->new('limits_of_an_owner', settings => { 'tessera.injection_points' => 'on' });
+my $c = TesseraCluster->new('limits_of_an_owner', settings => { 'tessera.injection_points' => 'on',
+	'tessera.registry_refresh_interval' => 1 });    # what nodes that were not asked have heard is waited for
 $c->create(shards => 2, routers => 1);
 $c->query('s1', $_) foreach (
 	'CREATE ROLE mallory LOGIN', 'CREATE ROLE alice LOGIN', 'CREATE ROLE helper LOGIN', 'GRANT tessera_admin TO helper',
