@@ -317,4 +317,13 @@ extern struct Query *tessera_refresh_query(const char *source);
 /* For the planner: true for a statement by which core's REFRESH CONCURRENTLY compares and changes the view's rows, on their shard. */
 extern bool tessera_refresh_plans_locally(const char *source);
 
+/* ---- drop_extension.c ---- */
+
+/*
+ * Before a statement on a node of a cluster. DROP EXTENSION tessera: without the extension a node would show its own shard's rows as if they were the
+ * whole tables. So ERROR 2BP01; with CASCADE, the way out for a node that cannot leave the cluster, 55006 while the node takes part in a migration,
+ * else the extension's tables are locked to the end of the transaction.
+ */
+extern void tessera_ddl_check_drop_extension(Node *statement);
+
 #endif							/* TESSERA_DDL_H */

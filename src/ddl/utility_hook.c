@@ -24,8 +24,6 @@
 #include "tcop/utility.h"
 #include "utils/guc.h"
 
-#include "catalog/database_setting.h"
-#include "common/spi.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"
@@ -288,64 +286,6 @@ check_drop_concurrently(TesseraUtility *utility, DropStmt *statement)
 				 errmsg("DROP INDEX CONCURRENTLY does not support CASCADE")));
 }
 
-/* True if the statement drops the extension of that name. */
-static bool
-drops_extension(Node *statement, const char *name)
-{
-	ListCell   *cell;
-
-	if (!IsA(statement, DropStmt) || ((DropStmt *) statement)->removeType != OBJECT_EXTENSION)
-		return false;
-	foreach(cell, ((DropStmt *) statement)->objects)
-		if (strcmp(strVal(lfirst(cell)), name) == 0)
-			return true;
-	return false;
-}
-
-/*
- * The processes of a migration would lose their rows, and its replication slot would stay. The lock keeps new ones away until the extension is gone.
- */
-static void
-refuse_during_migration(void)
-{
-	TesseraSpi	access;
-	bool		running;
-
-	tessera_spi_begin(&access);
-	(void) tessera_spi_run("LOCK TABLE tessera.migration_coordinator, tessera.migration_recipient IN ACCESS EXCLUSIVE MODE", SPI_OK_UTILITY, 0, NULL,
-						   NULL, NULL);
-	running = tessera_spi_run("SELECT FROM tessera.migration_coordinator UNION ALL SELECT FROM tessera.migration_recipient", SPI_OK_SELECT, 0, NULL,
-							  NULL, NULL) > 0;
-	tessera_spi_end(&access);
-	if (running)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("cannot drop extension tessera: this node takes part in a migration"),
-				 errhint("End it with tessera.cancel_migration().")));
-}
-
-/*
- * Without the extension a node would show its own shard's rows as if they were the whole tables. CASCADE is allowed: it is the way out for a node
- * that cannot leave the cluster.
- */
-static void
-refuse_to_forget(Node *statement)
-{
-	if (!drops_extension(statement, "tessera"))
-		return;
-	if (((DropStmt *) statement)->behavior != DROP_CASCADE)
-		ereport(ERROR,
-				(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
-				 errmsg("cannot drop extension tessera: this database is a node of a cluster"),
-				 errhint("Remove the node first: tessera.remove_shard, tessera.remove_router. DROP EXTENSION tessera CASCADE makes this node forget "
-						 "the cluster, and which rows are its own.")));
-	if (superuser())			/* others are refused by what follows */
-	{
-		refuse_during_migration();
-		tessera_require_library(false);
-	}
-}
-
 /* Statements with PROCESS_UTILITY_SUBCOMMAND belong to one that goes everywhere as a whole, and so does what an extension's script does. */
 static bool
 belongs_to_another(TesseraUtility *utility)
@@ -457,7 +397,7 @@ run_on_member(TesseraUtility *utility, const TesseraRouting *routing, UtilityKin
 	bool		received = tessera_received(utility->text);
 	Node	   *statement = utility->statement->utilityStmt;
 
-	refuse_to_forget(statement);
+	tessera_ddl_check_drop_extension(statement);
 	switch (kind)
 	{
 		case UTILITY_COPY:

@@ -53,7 +53,7 @@ is($c->query('s1', "SELECT database FROM tessera.shards WHERE name = 's2'"), 're
 
 # A node that forgets its cluster needs no workers any more, and none of them complains.
 my $workers = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'postgres' AND backend_type LIKE 'tessera%'";
-ok($c->wait_for('s1', $workers, '8'), 'the config node has its workers');
+ok($c->wait_for('s1', "SELECT ($workers) >= 8"), 'the config node has its workers');
 $c->query('s1', "ALTER SYSTEM SET tessera.migration_max_rate = '8kB'");
 $c->query('s1', "ALTER SYSTEM SET tessera.migration_batch_size = '8kB'");
 $c->query('s1', 'SELECT pg_reload_conf()');
@@ -70,7 +70,19 @@ $c->query('s1', "SELECT tessera.cancel_migration(id) FROM tessera.migrations WHE
 $move->quit;
 ok($c->wait_for('s1', 'SELECT count(*) FROM tessera.migration_coordinator', '0'), 'the migration has ended');
 my $log = -s $c->node('s1')->logfile;
-$c->query('s1', 'DROP EXTENSION tessera CASCADE');
+# Who reads the catalog's tables, in whatever order, is waited for: no deadlock ends either.
+my @tables = split /\n/, $c->query('s1', "SELECT objid::regclass FROM pg_depend JOIN pg_class ON pg_class.oid = objid
+	WHERE refobjid = (SELECT oid FROM pg_extension WHERE extname = 'tessera') AND deptype = 'e' AND relkind = 'r'");
+my $reader = $c->session_of('s1', 'BEGIN', 'SELECT count(*) FROM tessera.chunk');
+my $drop = $c->session('s1');
+$drop->query_until(qr/dropping/, "\\echo dropping\nDROP EXTENSION tessera CASCADE;\n\\echo dropped\n");
+ok($c->wait_for('s1', "SELECT wait_event_type FROM pg_stat_activity WHERE query LIKE 'DROP EXTENSION%'", 'Lock'),
+	'a node forgets when its readers have ended');
+is($c->answer($reader, "SELECT FROM $_ LIMIT 0"), '', "which may still read the catalog: $_") foreach @tables;
+$c->answer($reader, 'COMMIT');
+$drop->query_until(qr/dropped/, '');
+$drop->quit;
+$reader->quit;
 ok($c->wait_for('s1', $workers, '0'), 'they end with the extension');
 # The other node may be told that there is no cluster any more.
 unlike(slurp_file($c->node('s1')->logfile, $log), qr/\] ERROR/, 'without errors');
