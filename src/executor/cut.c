@@ -10,6 +10,7 @@
  */
 #include "postgres.h"
 
+#include "access/parallel.h"
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
@@ -350,6 +351,7 @@ begin_cut(const TesseraRouting *routing, int n, const int32 *node_ids)
 	TesseraTime newest;
 	TesseraTime time;
 
+	tessera_injection("cut_begins");
 	memcpy(all, node_ids, sizeof(int32) * n);
 	for (int i = 0; i < routing->nnodes; i++)
 	{
@@ -387,7 +389,8 @@ join_cut(const TesseraRouting *routing, int32 node_id)
 void
 tessera_cut_transaction(const TesseraRouting *routing, int n, const int32 *node_ids, Snapshot statement)
 {
-	if (!IsolationUsesXactSnapshot() || !tessera_snapshot_reads || tessera_internal_connection() || XactDeferrable || !has_clock())
+	if (!IsolationUsesXactSnapshot() || !tessera_snapshot_reads || tessera_internal_connection() || XactDeferrable || IsParallelWorker() ||
+		!has_clock())
 		return;
 	if (of_transaction.transaction != tessera_proc_lxid(MyProc))
 		of_transaction = (TransactionCut) {.transaction = tessera_proc_lxid(MyProc)};

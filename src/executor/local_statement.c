@@ -23,6 +23,7 @@
 #include "utils/plancache.h"
 #include "utils/resowner.h"
 
+#include "executor/cut.h"
 #include "executor/local_part.h"
 #include "executor/local_statement.h"
 #include "executor/pinned_versions.h"
@@ -137,6 +138,8 @@ fits(QueryDesc *query, CustomScan *scan, const TesseraRouting *routing, PlannedS
 		return false;
 	if (IsolationUsesXactSnapshot())
 		relids = list_concat_copy(list_nth(scan->custom_private, STATEMENT_PLACED), list_nth(scan->custom_private, STATEMENT_SHARDED));
+	/* before the check: a transaction's snapshot becomes the common one, in which the rows may have gone already */
+	tessera_cut_transaction(routing, 0, NULL, query->snapshot);
 	tessera_pinned_check(routing, relids, 1, &routing->self);
 	if (tessera_shard_check(plan, query->snapshot, params, &routed) == TESSERA_STALE)
 		return false;

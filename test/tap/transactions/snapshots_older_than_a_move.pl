@@ -278,4 +278,19 @@ is($c->query('s1', 'SELECT * FROM tessera.check_consistency(deep => true)'), '',
 	}
 }
 
+# A transaction at REPEATABLE READ on a shard that is the router, too, whose first statement finds its rows here, asks the other shards for their
+# common snapshot; meanwhile the range moves and its rows are deleted here. That snapshot sees it, so the rows are looked for where they are now.
+{
+	$c->pause_at('s1', 'cut_begins');
+	my $run = $c->background('s1',
+		'SET tessera.snapshot_reads = on; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*), sum(bal) FROM acc WHERE k = 350; COMMIT');
+	ok($c->paused_at('s1', 'cut_begins', 60), 'a transaction is about to ask for the common snapshot');
+	$c->query('s2', "SELECT tessera.move_range('acc', 301, 401, 's2')");
+	ok($c->wait_for('s1', 'SELECT count(*) FROM tessera.range_deletions', '0', 60), 'the range has moved, its rows are deleted on s1');
+	$c->query('s2', 'UPDATE acc SET bal = bal + 1 WHERE k = 350');
+	$c->go_on('s1', 'cut_begins');
+	my $error = $c->ended($run);
+	$error eq '' ? like($run->{out}, qr/^1\|351$/m, 'the row is found where it is') : like($error, qr/40001/, 'to be retried');
+}
+
 done_testing();

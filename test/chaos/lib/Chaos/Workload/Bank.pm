@@ -71,7 +71,8 @@ sub _transfer
 			foreach my $part ([ $from, -$amount ], [ $to, $amount ])
 			{
 				my ($k, $delta) = @$part;
-				push @missing, $k if Chaos::Connection::count($query->("UPDATE acc SET bal = bal + ($delta) WHERE k = $k")) != 1;
+				push @missing, "UPDATE of account $k"
+					if Chaos::Connection::count($query->("UPDATE acc SET bal = bal + ($delta) WHERE k = $k")) != 1;
 				$query->("INSERT INTO entry VALUES ($k, $id, $delta)");
 			}
 		});
@@ -92,9 +93,10 @@ sub _rewrite
 			{
 				my ($k, $delta) = @$part;
 				my $found = $query->("SELECT bal FROM acc WHERE k = $k")->{rows}[0];
-				push @missing, $k unless $found;
+				push @missing, "SELECT of account $k" unless $found;
 				next unless $found;
-				push @missing, $k if Chaos::Connection::count($query->('UPDATE acc SET bal = ' . ($found->[0] + $delta) . " WHERE k = $k")) != 1;
+				push @missing, "UPDATE of account $k"
+					if Chaos::Connection::count($query->('UPDATE acc SET bal = ' . ($found->[0] + $delta) . " WHERE k = $k")) != 1;
 				$query->("INSERT INTO entry VALUES ($k, $id, $delta)");
 			}
 		},
@@ -150,7 +152,8 @@ sub _check_reads
 	my (@row, @balance, @scan, @repeat);
 	foreach my $record (@$records)
 	{
-		push @row, "transfer $record->{id} did not find account $_" foreach @{ $record->{missing} // [] };
+		push @row, "on $record->{node}: $record->{kind} $record->{id} ($record->{outcome}, $record->{begun} to $record->{ended}): $_ found nothing"
+			foreach @{ $record->{missing} // [] };
 		if ($record->{kind} eq 'repeat' && $record->{outcome} eq 'ok')
 		{
 			my ($account, $entries, $all, $account_again, $all_again) = @{ $record->{seen} };
