@@ -7,11 +7,16 @@
  * that is not known (prepared_change.c). DROP EXTENSION counts as a change, DROP DATABASE gives the database's slot back. Whatever wants a database
  * without connections (DROP, RENAME, SET TABLESPACE, TEMPLATE) has its workers step aside for a while.
  *
+ * Between the two a reader could have a snapshot that sees the change and an image that does not; and COMMIT PREPARED gives the locks back first, so
+ * that who waited for one would go on by the old image. So whoever is about to commit a change announces its transaction id, and whoever reads the
+ * sequence and finds that an announced transaction has ended bumps it himself, once for each.
+ *
  * On a hot standby there are no writers: the writer also invalidates the relcache entry of tessera.node, once per transaction. The commit's replay
  * sends that to the standby's backends, and each bumps the sequence when it takes it in.
  *
- * Shared: one atomic counter for each slot; it never goes back, also when the slot gets another database. Crash: the server starts with new counters
- * and without images.
+ * Shared: one atomic counter for each slot; it never goes back, also when the slot gets another database; and for each backend, by the number of its
+ * PGPROC, what it announces, which only it writes, but for the mark of who has seen to it. Crash: the server starts with new counters and without
+ * images.
  */
 #include "postgres.h"
 
@@ -21,6 +26,7 @@
 #include "catalog/objectaccess.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_extension.h"
+#include "catalog/pg_type.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
@@ -28,7 +34,10 @@
 #include "port/atomics.h"
 #include "tcop/utility.h"
 #include "storage/condition_variable.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
 #include "utils/acl.h"
+#include "utils/builtins.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 #include "utils/inval.h"
@@ -39,17 +48,32 @@
 #include "catalog/incarnation.h"
 #include "catalog/prepared_change.h"
 #include "catalog/relation.h"
+#include "common/injection.h"
 #include "common/shmem.h"
+#include "common/spi.h"
 #include "common/version_compat.h"
 #include "common/worker_registry.h"
 
 typedef struct Sequence
 {
 	pg_atomic_uint64 value;
+	pg_atomic_uint32 announced; /* backends that announce a commit */
 	ConditionVariable changed;	/* broadcast at each bump: waiters at a gate */
 } Sequence;
 
-static Sequence *sequences = NULL;
+/* What a backend announces: the slot of the database and the transaction id; 0: nothing. */
+#define ANNOUNCEMENT(slot, xid) ((uint64) ((slot) + 1) << 32 | (xid))
+#define ANNOUNCED_SLOT(announcement) ((int) ((announcement) >> 32 & 0x7FFFFFFF) - 1)
+#define ANNOUNCED_XID(announcement) ((TransactionId) (announcement))
+#define SEEN_TO (UINT64CONST(1) << 63)	/* it has ended, and the sequence was bumped */
+
+typedef struct Sequences
+{
+	Sequence	of[TESSERA_MAX_DATABASES];
+	pg_atomic_uint64 announcements[FLEXIBLE_ARRAY_MEMBER];	/* of the backends */
+} Sequences;
+
+static Sequences *sequences = NULL;
 
 /* What the current top transaction has changed; at_transaction_end empties it. */
 typedef struct Changed
@@ -57,6 +81,8 @@ typedef struct Changed
 	uint64		changes;
 	bool		invalidated;
 	bool		role;
+	bool		ending;			/* callbacks before the commit are being called */
+	bool		announced;
 	char		prepared_gid[GIDSIZE];	/* of the PREPARE TRANSACTION under way */
 	Oid			dropped_database;
 } Changed;
@@ -70,34 +96,85 @@ static ProcessUtility_hook_type previous_utility = NULL;
 static Size
 sequences_size(void)
 {
-	return sizeof(Sequence) * TESSERA_MAX_DATABASES;
+	return add_size(offsetof(Sequences, announcements), mul_size(sizeof(pg_atomic_uint64), MaxBackends));
 }
 
 static void
 sequences_init(void *memory, LWLockPadded *locks, bool found)
 {
 	sequences = memory;
-	for (int i = 0; i < TESSERA_MAX_DATABASES && !found; i++)
+	if (found)
+		return;
+	for (int i = 0; i < TESSERA_MAX_DATABASES; i++)
 	{
-		pg_atomic_init_u64(&sequences[i].value, 1);
-		ConditionVariableInit(&sequences[i].changed);
+		pg_atomic_init_u64(&sequences->of[i].value, 1);
+		pg_atomic_init_u32(&sequences->of[i].announced, 0);
+		ConditionVariableInit(&sequences->of[i].changed);
 	}
+	for (int i = 0; i < MaxBackends; i++)
+		pg_atomic_init_u64(&sequences->announcements[i], 0);
 }
 
 static void
 sequences_reset(int slot)
 {
-	pg_atomic_fetch_add_u64(&sequences[slot].value, 1);
+	pg_atomic_fetch_add_u64(&sequences->of[slot].value, 1);
 }
 
 static const TesseraShmemModule change_module = {"tessera_catalog_sequences", sequences_size, 0, sequences_init, sequences_reset};
 
+/* Before a change of the catalog can be seen. */
+static void
+announce(TransactionId xid)
+{
+	int			slot = tessera_database_slot_if_any();
+
+	if (slot < 0 || !TransactionIdIsValid(xid) || changed.announced || tessera_proc_number(MyProc) >= MaxBackends ||
+		tessera_injection_skips("announcement"))
+		return;
+	pg_atomic_write_u64(&sequences->announcements[tessera_proc_number(MyProc)], ANNOUNCEMENT(slot, xid));
+	pg_atomic_fetch_add_u32(&sequences->of[slot].announced, 1);
+	changed.announced = true;
+}
+
+/* After the sequence was bumped, or when there will be nothing to see. Never raises. */
+static void
+take_back_announcement(void)
+{
+	pg_atomic_uint64 *own;
+	int			slot;
+
+	if (!changed.announced)
+		return;
+	own = &sequences->announcements[tessera_proc_number(MyProc)];
+	slot = ANNOUNCED_SLOT(pg_atomic_exchange_u64(own, 0));
+	pg_atomic_fetch_sub_u32(&sequences->of[slot].announced, 1);
+	changed.announced = false;
+}
+
+/* Commits are under way: of those that can be seen already the sequence is to tell. */
+static void
+see_to_announcements(int slot)
+{
+	for (int i = 0; i < MaxBackends; i++)
+	{
+		uint64		announcement = pg_atomic_read_u64(&sequences->announcements[i]);
+
+		if (announcement == 0 || (announcement & SEEN_TO) || ANNOUNCED_SLOT(announcement) != slot ||
+			TransactionIdIsInProgress(ANNOUNCED_XID(announcement)))
+			continue;
+		tessera_catalog_bump();
+		(void) pg_atomic_compare_exchange_u64(&sequences->announcements[i], &announcement, announcement | SEEN_TO);
+	}
+}
 
 void
 tessera_catalog_changed(void)
 {
 	(void) tessera_database_slot();	/* may error: here, not at commit */
 	changed.changes++;
+	if (changed.ending)
+		announce(GetTopTransactionId());
 	if (!changed.invalidated)
 	{
 		Oid			relid = tessera_catalog_relid(TESSERA_NODE);
@@ -126,7 +203,12 @@ tessera_catalog_sequence(void)
 {
 	int			slot = tessera_database_slot_if_any();
 
-	return slot < 0 ? 0 : pg_atomic_read_u64(&sequences[slot].value);
+	if (slot < 0)
+		return 0;
+	if (unlikely(pg_atomic_read_u32(&sequences->of[slot].announced) != 0))
+		see_to_announcements(slot);
+	pg_read_barrier();
+	return pg_atomic_read_u64(&sequences->of[slot].value);
 }
 
 void
@@ -138,15 +220,15 @@ tessera_catalog_bump(void)
 		tessera_database_slots_changed();
 	else
 	{
-		pg_atomic_fetch_add_u64(&sequences[slot].value, 1);
-		ConditionVariableBroadcast(&sequences[slot].changed);
+		pg_atomic_fetch_add_u64(&sequences->of[slot].value, 1);
+		ConditionVariableBroadcast(&sequences->of[slot].changed);
 	}
 }
 
 bool
 tessera_catalog_wait(uint64 seen, TimestampTz deadline)
 {
-	Sequence   *sequence = &sequences[tessera_database_slot()];
+	Sequence   *sequence = &sequences->of[tessera_database_slot()];
 	bool		changed;
 
 	ConditionVariablePrepareToSleep(&sequence->changed);
@@ -170,6 +252,11 @@ at_transaction_end(XactEvent event, void *arg)
 {
 	switch (event)
 	{
+		case XACT_EVENT_PRE_COMMIT:
+			changed.ending = true;
+			if (changed.changes > 0)
+				announce(GetTopTransactionIdIfAny());
+			return;
 		case XACT_EVENT_COMMIT:
 			if (changed.changes > 0)
 				tessera_catalog_bump();
@@ -180,19 +267,29 @@ at_transaction_end(XactEvent event, void *arg)
 			break;
 		case XACT_EVENT_PREPARE:
 			if (changed.prepared_gid[0] != '\0')
-				tessera_prepared_note(changed.prepared_gid, (TesseraPreparedChange) {.catalog = changed.changes > 0,.role = changed.role});
+				tessera_prepared_note(changed.prepared_gid, (TesseraPreparedChange) {.catalog = changed.changes > 0,.role = changed.role,
+									  .xid = GetTopTransactionIdIfAny()});
 			break;
 		case XACT_EVENT_ABORT:
+			/* COMMIT PREPARED may have been done before the error */
+			if (changed.announced)
+				tessera_catalog_bump();
 			break;
 		default:
 			return;
 	}
+	take_back_announcement();
 	memset(&changed, 0, sizeof(changed));
 }
 
 static void
 at_subtransaction_end(SubXactEvent event, SubTransactionId id, SubTransactionId parent, void *arg)
 {
+	if (event == SUBXACT_EVENT_ABORT_SUB && changed.announced && !changed.ending)
+	{
+		tessera_catalog_bump();
+		take_back_announcement();	/* of a COMMIT PREPARED */
+	}
 	if (event != SUBXACT_EVENT_ABORT_SUB || changed.changes == 0)
 		return;
 	changed.changes++;					/* what a private image shows may be gone */
@@ -263,6 +360,26 @@ wanted_alone(Node *statement)
 	}
 }
 
+/* The id of a prepared transaction of this database that changes the catalog, or may; InvalidTransactionId: there is none. */
+static TransactionId
+prepared_changer(const char *gid)
+{
+	TesseraPreparedChange change = tessera_prepared_look(gid);
+	TesseraSpi	spi;
+	Oid			types[] = {TEXTOID};
+	Datum		values[] = {CStringGetTextDatum(gid)};
+	TransactionId xid = InvalidTransactionId;
+	bool		null;
+
+	if (!change.catalog || TransactionIdIsValid(change.xid))
+		return change.catalog ? change.xid : InvalidTransactionId;
+	tessera_spi_begin(&spi);
+	if (tessera_spi_look("SELECT transaction FROM pg_catalog.pg_prepared_xact() WHERE gid = $1", 1, types, values) > 0)
+		xid = DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &null));
+	tessera_spi_end(&spi);
+	return xid;
+}
+
 /* PREPARE remembers what the transaction did; COMMIT PREPARED, in whatever session, makes up for it. */
 static void
 at_utility(PlannedStmt *statement, const char *query, bool read_only_tree, ProcessUtilityContext context, ParamListInfo params,
@@ -278,6 +395,8 @@ at_utility(PlannedStmt *statement, const char *query, bool read_only_tree, Proce
 	/* the statement may be gone afterwards */
 	if (transaction && transaction->gid)
 		strlcpy(gid, transaction->gid, GIDSIZE);
+	if (kind == TRANS_STMT_COMMIT_PREPARED && tessera_database_slot_if_any() >= 0)
+		announce(prepared_changer(gid));
 	if (previous_utility)
 		previous_utility(statement, query, read_only_tree, context, params, environment, dest, completion);
 	else
@@ -286,11 +405,14 @@ at_utility(PlannedStmt *statement, const char *query, bool read_only_tree, Proce
 		strlcpy(changed.prepared_gid, gid, GIDSIZE);	/* prepared after this returns */
 	else if (kind == TRANS_STMT_COMMIT_PREPARED)
 	{
-		TesseraPreparedChange change = tessera_prepared_take(gid);
+		TesseraPreparedChange change;
 
+		tessera_injection("prepared_commit_seen");
+		change = tessera_prepared_take(gid);
 		if (change.catalog)
 		{
 			tessera_catalog_bump();
+			take_back_announcement();
 			if (tessera_clock_role() >= TESSERA_CLOCK_TICKS)
 				(void) tessera_clock_commit(true);
 		}

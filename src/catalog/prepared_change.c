@@ -2,9 +2,9 @@
  * prepared_change.c
  *	  A shared list of the transactions prepared since the server started: gid and what it did to the catalog.
  *
- * The list has room for max_prepared_transactions entries and is guarded by one LWLock, taken once at PREPARE and once at COMMIT PREPARED or ROLLBACK
- * PREPARED. A transaction without an entry counts as one that changed everything: after a crash, a restart or a promotion the list is empty, and an
- * entry may not have fitted.
+ * The list has room for max_prepared_transactions entries and is guarded by one LWLock, taken at PREPARE, before and after COMMIT PREPARED, after
+ * ROLLBACK PREPARED. A transaction without an entry counts as one that changed everything: after a crash, a restart or a promotion the list is empty,
+ * and an entry may not have fitted.
  */
 #include "postgres.h"
 
@@ -84,6 +84,20 @@ tessera_prepared_note(const char *gid, TesseraPreparedChange change)
 		strlcpy(entry->gid, gid, GIDSIZE);
 	}
 	LWLockRelease(entries_lock);
+}
+
+TesseraPreparedChange
+tessera_prepared_look(const char *gid)
+{
+	TesseraPreparedChange change = {true, true};
+	PreparedEntry *entry;
+
+	LWLockAcquire(entries_lock, LW_SHARED);
+	entry = find_entry(gid);
+	if (entry != NULL)
+		change = entry->change;
+	LWLockRelease(entries_lock);
+	return change;
 }
 
 TesseraPreparedChange

@@ -289,4 +289,24 @@ $c->query('r1', "SELECT tessera.$_('brief')") foreach 'replicate_table', 'unrepl
 $c->query('s2', 'DROP TABLE brief');
 is($c->query($_, "SELECT to_regclass('brief') IS NULL"), 't', "what was replicated twice is dropped on $_") foreach @nodes;
 
+# A table becomes a replicated one by a transaction that is asked for elsewhere, and prepared on its primary shard. COMMIT PREPARED there gives back
+# its lock before the mirror is told: a writer who has waited for it, or comes then, must not go on by the old image, or his row would be on one node
+# alone.
+{
+	my ($home, $other) = ('s1', 's2');
+	$c->query($home, $_) foreach ('CREATE TABLE later (k int PRIMARY KEY, n int)', 'INSERT INTO later VALUES (1, 1)');
+	is($c->query($home, q(SELECT count(*) FROM later WHERE ctid = '(0,1)')), '1', "it is a table of $home");
+	$c->pause_at($home, 'prepared_commit_seen');
+	my $replicates = $c->background($other, q(SELECT tessera.replicate_table('later')));
+	ok($c->paused_at($home, 'prepared_commit_seen', 60), 'it is replicated, and the mirror not told');
+	my $writes = $c->background($home, 'INSERT INTO later VALUES (2, 2)');
+	$c->wait_for($home, q(SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE 'INSERT INTO later%' AND wait_event IS NOT NULL), 't', 60)
+		or diag 'the writer did not wait';
+	$c->go_on($home, 'prepared_commit_seen');
+	is($c->ended($replicates), '', 'replicated');
+	is($c->ended($writes), '', 'and written');
+	is($c->query($_, 'SELECT count(*) FROM later'), '2', "all rows are on $_") foreach qw(s1 s2 s3 r1);
+	is($c->query($home, 'SELECT * FROM tessera.check_consistency(deep => true)'), '', 'consistent');
+}
+
 done_testing();
