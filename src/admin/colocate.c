@@ -39,6 +39,7 @@
 #include "catalog/change.h"
 #include "catalog/cross_table_code.h"
 #include "catalog/relation.h"
+#include "common/acting_as.h"
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/subtransaction.h"
@@ -374,17 +375,16 @@ join_target(Colocation *c)
 
 /*
  * Step (c), in a session that the caller of shard_table has opened to its own node,
- * as that user. ERROR TS002 if the owners differ, 55006 or 55P03 if something is in the way; then nothing is changed.
+ * as that user, whose rights are asked for again; no code of users runs. ERROR TS002 if the owners differ, 55006 or 55P03 if something is in the way;
+ * then nothing is changed.
  */
 void
 tessera_serve_join_alike(const TesseraJoinAlikeArgs *args)
 {
 	Colocation	c = {.relid = (Oid) args->relation, .with = (Oid) args->colocate_with};
-	Oid			user;
-	int			security;
+	TesseraActing before;
 
-	GetUserIdAndSecContext(&user, &security);
-	SetUserIdAndSecContext((Oid) args->by, security | SECURITY_LOCAL_USERID_CHANGE);
+	tessera_act_as_user(&before, (Oid) args->by);
 	tessera_require_table_owner(c.with);
 	tessera_require_table_owner(c.relid);
 	c.name = tessera_qualified_name(c.relid);
@@ -398,6 +398,6 @@ tessera_serve_join_alike(const TesseraJoinAlikeArgs *args)
 	tessera_require_table_owner(c.relid);
 	if (c.own != c.target)
 		join_target(&c);
-	SetUserIdAndSecContext(user, security);
+	tessera_act_end(&before);
 	tessera_injection("join_applied");
 }

@@ -22,6 +22,7 @@
 #include "utils/snapmgr.h"
 
 #include "admin/consistency.h"
+#include "common/acting_as.h"
 #include "common/wire.h"
 #include "control/calls.h"
 #include "transaction/background.h"
@@ -94,15 +95,17 @@ sum_rows(Relation rel, TesseraCopySumResult *result)
 	result->sum = (int64) sum;
 }
 
-/* A table that this node does not know as replicated has no rows, and says so. */
+/*
+ * A table that this node does not know as replicated has no rows, and says so. As its owner: output functions of the
+ * columns' types run, and access methods, whoever has made them.
+ */
 void
 tessera_serve_copy_sum(const TesseraCopySumArgs *args, TesseraCopySumResult *result)
 {
 	const TesseraRouting *routing = tessera_routing_or_error();
 	const TesseraTable *table = tessera_routing_table_by_id(routing, args->table_id);
 	Relation	rel;
-	Oid			user;
-	int			security;
+	TesseraActing before;
 	int			level = NewGUCNestLevel();
 
 	result->rows = result->sum = 0;
@@ -110,11 +113,10 @@ tessera_serve_copy_sum(const TesseraCopySumArgs *args, TesseraCopySumResult *res
 	if (result->replicated)
 	{
 		rel = table_open(table->relid, AccessShareLock);
-		GetUserIdAndSecContext(&user, &security);
-		SetUserIdAndSecContext(rel->rd_rel->relowner, security | SECURITY_RESTRICTED_OPERATION);
+		tessera_act_as_owner(&before, rel->rd_rel->relowner);
 		(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 		sum_rows(rel, result);
-		SetUserIdAndSecContext(user, security);
+		tessera_act_end(&before);
 		table_close(rel, AccessShareLock);
 	}
 	AtEOXact_GUC(true, level);

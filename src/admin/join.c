@@ -8,6 +8,8 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/tableam.h"
 #include "access/transam.h"
 #include "access/xact.h"
 #include "admin/shardable.h"
@@ -24,6 +26,8 @@
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/regproc.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
 #include "admin/admin.h"
@@ -182,17 +186,32 @@ resolve_tables(void)
 				 errhint("Was it dropped with tessera.replicate_ddl off?")));
 }
 
-/* ERROR 55000 unless the table is empty. It is locked against writers to the end of the transaction. Access must be open. */
+/*
+ * ERROR 55000 unless the table is empty. It is locked to the end of the transaction. No query: to plan one would run the constant calls in its
+ * indexes.
+ */
 static void
-require_empty(const char *table)
+require_empty(Oid relid)
 {
-	tessera_admin_exec(psprintf("LOCK TABLE %s IN ACCESS EXCLUSIVE MODE", table), 0, NULL);
-	if (tessera_admin_value(psprintf("SELECT true FROM %s LIMIT 1", table), 0, NULL) != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("this database cannot come back to the cluster: table %s has rows", table),
-				 errdetail("A shard that was removed keeps its tables without rows; these were written since."),
-				 errhint("Save them, if they are needed, and empty the table; or use an empty database.")));
+	Relation	rel = relation_open(relid, AccessExclusiveLock);
+
+	if (RELKIND_HAS_TABLE_AM(rel->rd_rel->relkind))
+	{
+		Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+		TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);
+		TupleTableSlot *slot = table_slot_create(rel, NULL);
+
+		if (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("this database cannot come back to the cluster: table %s has rows", tessera_qualified_name(relid)),
+					 errdetail("A shard that was removed keeps its tables without rows; these were written since."),
+					 errhint("Save them, if they are needed, and empty the table; or use an empty database.")));
+		table_endscan(scan);
+		ExecDropSingleTupleTableSlot(slot);
+		UnregisterSnapshot(snapshot);
+	}
+	relation_close(rel, NoLock);
 }
 
 /* Names of one column of rows of a query, in the current context. Access must be open. */
@@ -253,10 +272,10 @@ tessera_serve_clear_former(const TesseraClearFormerArgs *args)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this database was never removed from the cluster")));
 	lock_schemas();
-	foreach(cell, names_of("SELECT c.oid::regclass::text FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
+	foreach(cell, names_of("SELECT c.oid FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
 						   " WHERE c.relkind IN ('r', 'p') AND n.nspname !~ '^pg_' AND n.nspname NOT IN ('information_schema', 'tessera') ORDER BY 1",
 						   0, NULL))
-		require_empty(lfirst(cell));
+		require_empty((Oid) strtoul(lfirst(cell), NULL, 10));
 	foreach(cell, names_of("SELECT nspname FROM pg_namespace WHERE nspname = ANY ($2::name[]) AND $1 <> '' ORDER BY 1", 2, values))
 		tessera_admin_exec(psprintf("DROP SCHEMA %s CASCADE", quote_identifier(lfirst(cell))), 0, NULL);
 	if (tessera_admin_value("SELECT true FROM pg_namespace WHERE nspname = 'public'", 0, NULL) == NULL)

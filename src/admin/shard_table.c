@@ -37,6 +37,7 @@
 #include "catalog/change.h"
 #include "catalog/cross_table_code.h"
 #include "catalog/relation.h"
+#include "common/acting_as.h"
 #include "common/injection.h"
 #include "common/privilege.h"
 #include "common/protocol.h"
@@ -556,18 +557,18 @@ shard(Sharding *sharding, const char *key, Oid colocate_with, bool create_index)
  * In a session that the caller of shard_table has opened to
  * its own node, as that user: the table gets a group of its own, in chunks like those of the group that it is to join, all on its primary shard.
  * Nothing if it has one.
+ * His rights are asked for again. No index is made, and of rows only whether there is one is read: of the table's code, what can run is constant
+ * parts of its indexes' expressions, as when he names the table in any statement.
  */
 void
 tessera_serve_shard_apart(const TesseraShardApartArgs *args)
 {
 	Sharding	sharding = {.relid = (Oid) args->relation, .hashed = args->hashed, .apart = true};
-	Oid			user;
-	int			security;
+	TesseraActing before;
 
-	GetUserIdAndSecContext(&user, &security);
-	SetUserIdAndSecContext((Oid) args->by, security | SECURITY_LOCAL_USERID_CHANGE);
+	tessera_act_as_user(&before, (Oid) args->by);
 	shard(&sharding, args->key, (Oid) args->colocate_with, true);
-	SetUserIdAndSecContext(user, security);
+	tessera_act_end(&before);
 	tessera_injection("apart_applied");
 }
 

@@ -12,7 +12,6 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/namespace.h"
-#include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "executor/spi.h"
@@ -27,6 +26,7 @@
 #include "catalog/clock_store.h"
 #include "catalog/identity.h"
 #include "clock/commit_times.h"
+#include "common/acting_as.h"
 #include "common/spi.h"
 #include "common/worker_registry.h"
 
@@ -63,14 +63,14 @@ reservation_relid(void)
 /*
  * The server's own functions, not by SQL: sequences in statements are the cluster's, and may have to wait for it. Arguments are a sequence and,
  * to set it, its value. Also in a transaction that has been made read-only after it has written. 0: it was never set.
+ * As the cluster: nobody's code runs, since nothing hangs on a sequence, and it is the extension's own.
  */
 static int64
 call_for_sequence(PGFunction function, const char *name, int nargs, int64 value)
 {
 	LOCAL_FCINFO(fcinfo, 2);
 	bool		read_only = XactReadOnly;
-	Oid			user;
-	int			security;
+	TesseraActing before;
 	volatile Datum result = (Datum) 0;
 
 	InitFunctionCallInfoData(*fcinfo, NULL, nargs, InvalidOid, NULL, NULL);
@@ -78,18 +78,17 @@ call_for_sequence(PGFunction function, const char *name, int nargs, int64 value)
 	fcinfo->args[0].isnull = false;
 	fcinfo->args[1].value = Int64GetDatum(value);
 	fcinfo->args[1].isnull = false;
-	GetUserIdAndSecContext(&user, &security);
+	tessera_act_as_cluster(&before);
 	PG_TRY();
 	{
 		if (nargs > 1)
 			XactReadOnly = false;
-		SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, security | SECURITY_LOCAL_USERID_CHANGE);
 		result = function(fcinfo);
 	}
 	PG_FINALLY();
 	{
 		XactReadOnly = read_only;
-		SetUserIdAndSecContext(user, security);
+		tessera_act_end(&before);
 	}
 	PG_END_TRY();
 	return fcinfo->isnull ? 0 : DatumGetInt64(result);

@@ -280,6 +280,16 @@ add_checks(Relation rel, List **found)
 	}
 }
 
+/* As it is stored: the server's own look-up simplifies it, and calls functions of constants for that, as who is looking. */
+static Node *
+stored_expression(Relation index, AttrNumber column)
+{
+	bool		null;
+	Datum		stored = SysCacheGetAttr(INDEXRELID, index->rd_indextuple, column, &null);
+
+	return null ? NULL : stringToNode(TextDatumGetCString(stored));
+}
+
 static void
 add_indexes(Relation rel, List **found)
 {
@@ -295,9 +305,8 @@ add_indexes(Relation rel, List **found)
 		if (!ConditionalLockRelationOid(lfirst_oid(cell), AccessShareLock))
 			continue;
 		index = index_open(lfirst_oid(cell), NoLock);
-
-		if (expression_reaches((Node *) RelationGetIndexExpressions(index), NULL) ||
-			expression_reaches((Node *) RelationGetIndexPredicate(index), NULL))
+		if (expression_reaches(stored_expression(index, Anum_pg_index_indexprs), NULL) ||
+			expression_reaches(stored_expression(index, Anum_pg_index_indpred), NULL))
 			*found = lappend(*found, psprintf("index \"%s\"", RelationGetRelationName(index)));
 		index_close(index, AccessShareLock);
 	}

@@ -8,10 +8,11 @@
 #include "postgres.h"
 #include "executor/spi.h"
 
+#include "common/acting_as.h"
+
 typedef struct TesseraSpi
 {
-	Oid			user;
-	int			security;
+	TesseraActing before;
 	int			guc_level;
 	bool		snapshot;		/* pushed one, as there was none */
 } TesseraSpi;

@@ -26,6 +26,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "common/acting_as.h"
 #include "common/durable.h"
 #include "common/injection.h"
 #include "common/spi_row.h"
@@ -161,19 +162,18 @@ typedef struct Step
 	const ErrorData *failed;	/* what is being taken back */
 } Step;
 
+/* What the index calls runs as its table's owner, in core; else, at most, code that the role may run (event triggers of the command). */
 static void
 run_step(void *arg)
 {
 	Step	   *step = arg;
-	Oid			user;
-	int			security;
+	TesseraActing before;
 	int			level = NewGUCNestLevel();
 
 	tessera_ddl_set_here("search_path", step->row->operation.search_path);
-	GetUserIdAndSecContext(&user, &security);
-	SetUserIdAndSecContext(step->role, security | SECURITY_LOCAL_USERID_CHANGE);
+	tessera_act_as_user(&before, step->role);
 	step->run(step);
-	SetUserIdAndSecContext(user, security);
+	tessera_act_end(&before);
 	AtEOXact_GUC(true, level);
 }
 

@@ -35,6 +35,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "common/acting_as.h"
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/spi.h"
@@ -543,17 +544,16 @@ restore_settings(const FanOut *f)
 	}
 }
 
+/* As whose statement it is: his code and what he may run may run, where it is carried out on the others; here it is only sent. */
 static void
 send_to_others(FanOut *f)
 {
 	const TesseraRouting *routing = tessera_routing();
 	char	   *sql;
 	int			level = NewGUCNestLevel();
-	Oid			user;
-	int			security;
+	TesseraActing before;
 
-	GetUserIdAndSecContext(&user, &security);
-	SetUserIdAndSecContext(f->user, f->security);
+	tessera_act_as(&before, f->user, f->security);
 	restore_settings(f);
 	tessera_ddl_set_here("client_min_messages", "error");	/* this node has said it all */
 	if (IsA(f->utility->statement->utilityStmt, CreateFunctionStmt))
@@ -575,7 +575,7 @@ send_to_others(FanOut *f)
 		send_to_node(f, routing, node_id, sql);
 	}
 	AtEOXact_GUC(true, level);
-	SetUserIdAndSecContext(user, security);
+	tessera_act_end(&before);
 }
 
 void

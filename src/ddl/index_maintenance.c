@@ -19,6 +19,7 @@
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 
+#include "common/acting_as.h"
 #include "common/stand_in.h"
 #include "control/calls.h"
 #include "ddl/ddl.h"
@@ -53,13 +54,13 @@ maintain_here(Oid function, Oid index, int64 block)
 	}
 }
 
+/* As who has called the function there: the server's function asks for his rights. What the index calls it runs as the table's owner. */
 int64
 tessera_serve_maintain_index(const TesseraMaintainIndexArgs *args)
 {
 	Oid			namespace = get_namespace_oid(args->schema, true);
 	Oid			index = OidIsValid(namespace) ? get_relname_relid(args->index_name, namespace) : InvalidOid;
-	Oid			user;
-	int			security;
+	TesseraActing before;
 	int64		done;
 
 	if (!OidIsValid(index))
@@ -67,10 +68,9 @@ tessera_serve_maintain_index(const TesseraMaintainIndexArgs *args)
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("index \"%s.%s\" does not exist on this node", args->schema, args->index_name),
 				 errhint("It was dropped meanwhile, or the schemas differ: see tessera.check_consistency().")));
-	GetUserIdAndSecContext(&user, &security);
-	SetUserIdAndSecContext(get_role_oid(args->role, false), security | SECURITY_LOCAL_USERID_CHANGE);
+	tessera_act_as_user(&before, get_role_oid(args->role, false));
 	done = maintain_here((Oid) args->maintenance, index, args->block);
-	SetUserIdAndSecContext(user, security);
+	tessera_act_end(&before);
 	return done;
 }
 

@@ -29,6 +29,7 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
+#include "common/acting_as.h"
 #include "common/query_text.h"
 #include "common/text.h"
 #include "common/version_compat.h"
@@ -97,18 +98,17 @@ view_query(Oid relid)
 	return query;
 }
 
+/* As core's REFRESH: the query's functions are the owner's choice, and run as him here and on shards. */
 static void
 fill_staging(Oid view, Oid table, Oid owner, TesseraUtility *utility)
 {
-	Oid			user;
-	int			security;
+	TesseraActing before;
 	int			level = NewGUCNestLevel();
 
-	GetUserIdAndSecContext(&user, &security);
-	SetUserIdAndSecContext(owner, security | SECURITY_RESTRICTED_OPERATION);
+	tessera_act_as_owner(&before, owner);
 	(void) tessera_insert_rows(table, view_query(view), utility);
 	AtEOXact_GUC(false, level);
-	SetUserIdAndSecContext(user, security);
+	tessera_act_end(&before);
 }
 
 static Oid

@@ -20,7 +20,6 @@
 #include "postgres.h"
 
 #include "catalog/namespace.h"
-#include "catalog/pg_authid.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
@@ -35,6 +34,7 @@
 #include "utils/lsyscache.h"
 
 #include "catalog/change.h"
+#include "common/acting_as.h"
 #include "common/durable.h"
 #include "common/errors.h"
 #include "common/injection.h"
@@ -161,13 +161,11 @@ tessera_serve_sequences_give(const TesseraSequencesGiveArgs *args)
 static void
 set_as_superuser(Oid sequence, int64 value, bool called)
 {
-	Oid			user;
-	int			context;
+	TesseraActing before;
 
-	GetUserIdAndSecContext(&user, &context);
-	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, context | SECURITY_LOCAL_USERID_CHANGE);
+	tessera_act_as_cluster(&before);
 	(void) DirectFunctionCall3(setval3_oid, ObjectIdGetDatum(sequence), Int64GetDatum(value), BoolGetDatum(called));
-	SetUserIdAndSecContext(user, context);
+	tessera_act_end(&before);
 }
 
 /*

@@ -34,6 +34,7 @@
 #include "utils/snapmgr.h"
 #include "utils/uuid.h"
 
+#include "common/acting_as.h"
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/protocol.h"
@@ -428,6 +429,7 @@ begin_table(Applier *applier)
 	const char *schema = next_item(applier);
 	const char *name = next_item(applier);
 	Oid			relid = get_relname_relid(name, get_namespace_oid(schema, true));
+	TesseraActing before;
 
 	applier->ncolumns = pg_strtoint32(next_item(applier));
 	if (!OidIsValid(relid))
@@ -435,7 +437,10 @@ begin_table(Applier *applier)
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("replicated table %s does not exist on this node", quote_qualified_identifier(schema, name))));
 	applier->rel = table_open(relid, RowExclusiveLock);
+	/* its indexes' expressions are simplified when they are opened: constant calls of the owner's functions in them run */
+	tessera_act_as_owner(&before, applier->rel->rd_rel->relowner);
 	open_result(applier);
+	tessera_act_end(&before);
 	applier->key = tessera_primary_key(applier->rel);
 	applier->columns = palloc(Max(applier->ncolumns, 1) * sizeof(AttrNumber));
 	applier->types = palloc(Max(applier->ncolumns, 1) * sizeof(TesseraStoredType *));
@@ -519,10 +524,8 @@ apply_row(Applier *applier, char operation)
 static void
 apply_rows(Applier *applier)
 {
-	Oid			user;
-	int			security;
+	TesseraActing before;
 
-	GetUserIdAndSecContext(&user, &security);
 	while (applier->at < applier->n)
 	{
 		const char *word = next_item(applier);
@@ -535,9 +538,9 @@ apply_rows(Applier *applier)
 		}
 		if (applier->result == NULL || strlen(word) != 1 || strchr("IUD", word[0]) == NULL)
 			batch_damaged();
-		SetUserIdAndSecContext(applier->rel->rd_rel->relowner, security | SECURITY_RESTRICTED_OPERATION);
+		tessera_act_as_owner(&before, applier->rel->rd_rel->relowner);
 		apply_row(applier, word[0]);
-		SetUserIdAndSecContext(user, security);
+		tessera_act_end(&before);
 		ResetPerTupleExprContext(applier->estate);
 	}
 }

@@ -44,6 +44,7 @@
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 
+#include "common/acting_as.h"
 #include "session/check_as.h"
 #include "session/internal_connection.h"
 
@@ -191,10 +192,12 @@ fix_search_path(void)
 	pfree(path.data);
 }
 
+/* As the cluster, restricted besides: no code of users runs in an analysis without literals of their types (head of the file). */
 static Query *
 analyse_with_all_names(const char *sql, const ParseState *around)
 {
 	Query	   *volatile query;
+	TesseraActing before;
 	Oid			user;
 	int			security;
 	int			level = NewGUCNestLevel();
@@ -203,14 +206,14 @@ analyse_with_all_names(const char *sql, const ParseState *around)
 
 	fix_search_path();
 	GetUserIdAndSecContext(&user, &security);
+	tessera_act_as(&before, BOOTSTRAP_SUPERUSERID, security | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
 	PG_TRY();
 	{
-		SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, security | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
 		query = analyse_statement(sql, around);
 	}
 	PG_FINALLY();
 	{
-		SetUserIdAndSecContext(user, security);
+		tessera_act_end(&before);
 	}
 	PG_END_TRY();
 	AtEOXact_GUC(false, level);

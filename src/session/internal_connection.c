@@ -59,6 +59,7 @@
 #include "catalog/clock_store.h"
 #include "catalog/identity.h"
 #include "catalog/incarnation.h"
+#include "common/acting_as.h"
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/protocol.h"
@@ -561,6 +562,7 @@ set_mirrored(MirroredName *entry, const char *value, const char *setter)
 		(void) set_config_option(name, NULL, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, WARNING, false);
 }
 
+/* The client's: user's code reads it. No rights go by it while the effective user is local (set_effective_user). */
 static void
 set_session_user(const char *name)
 {
@@ -570,7 +572,7 @@ set_session_user(const char *name)
 
 	if (user == GetSessionUserId() || !superuser_arg(connection_role))
 		return;
-	SetSessionAuthorization(user, superuser_arg(user));
+	tessera_act_in_session_of(user);
 	snprintf(value, sizeof(value), "%u", user);
 	(void) set_config_option("tessera.session_user", value, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SET, true, 0, false);
 }
@@ -582,15 +584,15 @@ take_over_session_user(const char *value, void *extra)
 	Oid			user = value ? atooid(value) : InvalidOid;
 
 	if (InitializingParallelWorker && OidIsValid(user))
-		SetSessionAuthorization(user, superuser_arg(user));
+		tessera_act_in_session_of(user);
 }
 
-/* security: what else holds of the security context. */
+/* Whose code runs in the statements that follow. security: what else holds of the security context. */
 static void
 set_effective_user(const char *name, int security)
 {
 	connection.security = name ? SECURITY_LOCAL_USERID_CHANGE | security : 0;
-	SetUserIdAndSecContext(name ? get_role_oid(name, false) : GetAuthenticatedUserId(), connection.security);
+	tessera_act_from_now_on(name ? get_role_oid(name, false) : GetAuthenticatedUserId(), connection.security);
 }
 
 /* nulls: NULL: there must not be any. */
@@ -777,8 +779,9 @@ end_transaction(XactEvent event, void *arg)
 #ifdef USE_ASSERT_CHECKING
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_PREPARE:
+			/* the same user; nobody's code runs until guard_effective_user has been here */
 			if (connection.greeted)
-				SetUserIdAndSecContext(GetUserId(), 0);
+				tessera_act_from_now_on(GetUserId(), 0);
 			break;
 #endif
 		default:
@@ -799,7 +802,7 @@ static planner_hook_type previous_planner;
 static ExecutorStart_hook_type previous_executor_start;
 static ProcessUtility_hook_type previous_utility;
 
-/* Before anything of the user's runs in a transaction: see the head of the file. */
+/* Before anything of the user's runs in a transaction, who stays what he is: see the head of the file. */
 static void
 guard_effective_user(void)
 {
@@ -810,7 +813,7 @@ guard_effective_user(void)
 		return;
 	GetUserIdAndSecContext(&user, &context);
 	if (user != GetAuthenticatedUserId() && context == 0)
-		SetUserIdAndSecContext(user, connection.security);
+		tessera_act_from_now_on(user, connection.security);
 }
 
 static PlannedStmt *

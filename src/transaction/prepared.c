@@ -38,6 +38,7 @@
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
+#include "common/acting_as.h"
 #include "common/injection.h"
 #include "common/spi.h"
 #include "common/subtransaction.h"
@@ -411,23 +412,21 @@ is_part_of_joining(const char *gid)
 
 /*
  * Another node ends a part of a transaction here. The role of its connection need be neither a superuser nor who prepared it: as a member of
- * tessera_internal it speaks for the cluster. No code of users runs.
+ * tessera_internal it speaks for the cluster. Nobody's code runs at the end of what is prepared.
  */
 static void
 finish_part(TesseraUtility *utility, void (*run_next) (TesseraUtility *utility))
 {
-	Oid			user;
-	int			context;
+	TesseraActing before;
 
-	GetUserIdAndSecContext(&user, &context);
-	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, context | SECURITY_LOCAL_USERID_CHANGE);
+	tessera_act_as_cluster(&before);
 	PG_TRY();
 	{
 		run_next(utility);
 	}
 	PG_FINALLY();
 	{
-		SetUserIdAndSecContext(user, context);
+		tessera_act_end(&before);
 	}
 	PG_END_TRY();
 }

@@ -28,6 +28,7 @@
 #include "utils/relcache.h"
 #include "utils/snapmgr.h"
 
+#include "common/acting_as.h"
 #include "common/version_compat.h"
 #include "load/written_rows.h"
 #include "rows/stored_value.h"
@@ -78,8 +79,7 @@ typedef struct ApplyRun
 	TesseraPayloadCursor cursor;
 	ApplyTable **tables;		/* by table index; NULL: not described yet */
 	MemoryContext mcxt;
-	Oid			user;			/* the caller's */
-	int			security;
+	TesseraActing before;		/* who has called: the worker */
 	Oid			owner;			/* whose code may run */
 	int			nestlevel;		/* of settings */
 	int64		count;
@@ -90,7 +90,7 @@ typedef void (*ApplyRecord) (ApplyRun *run, ApplyTable *table, char type);
 
 /* ---- tables of a run ---- */
 
-/* Owners do not meet each other's settings. */
+/* Code of the table that is written next may run: its indexes', its generated columns'. Owners do not meet each other's settings. */
 static void
 become_owner(ApplyRun *run, Relation relation)
 {
@@ -102,7 +102,8 @@ become_owner(ApplyRun *run, Relation relation)
 		run->nestlevel = tessera_codec_push_settings();
 	}
 	run->owner = owner;
-	SetUserIdAndSecContext(relation->rd_rel->relowner, run->security | SECURITY_RESTRICTED_OPERATION);
+	tessera_act_end(&run->before);
+	tessera_act_as_owner(&run->before, owner);
 }
 
 /* Executor state of a table that is written without a plan; every column counts as changed. */
@@ -156,6 +157,8 @@ open_table(ApplyRun *run, int index)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("\"%s\" is not a table", RelationGetRelationName(table->relation))));
+	/* its indexes' expressions are simplified when they are opened: constant calls of the owner's functions in them run */
+	become_owner(run, table->relation);
 	open_result(table);
 	open_identity(run, table);
 	table->search = table_slot_create(table->relation, NULL);
@@ -246,7 +249,7 @@ apply_payload(TesseraApplier *applier, const char *payload, Size size, ApplyReco
 	run->cursor.size = size;
 	run->mcxt = mcxt;
 	run->tables = palloc0(Max(applier->moving->ntables, 1) * sizeof(ApplyTable *));
-	GetUserIdAndSecContext(&run->user, &run->security);
+	GetUserIdAndSecContext(&run->before.user, &run->before.security);
 	PushCopiedSnapshot(GetTransactionSnapshot());
 	origin = tessera_local_origin_begin();
 	PG_TRY();
@@ -263,7 +266,7 @@ apply_payload(TesseraApplier *applier, const char *payload, Size size, ApplyReco
 	PG_FINALLY();
 	{
 		tessera_local_origin_end(origin);
-		SetUserIdAndSecContext(run->user, run->security);
+		tessera_act_end(&run->before);
 	}
 	PG_END_TRY();
 	PopActiveSnapshot();

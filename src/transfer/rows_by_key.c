@@ -20,6 +20,7 @@
 #include "utils/relcache.h"
 #include "utils/snapmgr.h"
 
+#include "common/acting_as.h"
 #include "common/version_compat.h"
 #include "transfer/range_scan.h"
 #include "transfer/rows_by_key.h"
@@ -45,9 +46,7 @@ struct TesseraKeyRows
 	Datum	   *values;			/* by attnum - 1, as the following */
 	bool	   *nulls;
 	bool	   *given;
-	/* the caller's */
-	Oid			user;
-	int			security;
+	TesseraActing before;		/* the caller */
 };
 
 
@@ -73,6 +72,7 @@ tessera_row_identity(Relation relation, const TesseraMovingRanges *moving, int t
 	return InvalidOid;
 }
 
+/* As the table's owner from here to the end: input, output and comparison of its types run. */
 TesseraKeyRows *
 tessera_key_rows_begin(TesseraMovingRanges *moving, int table, TesseraPayloadCursor *cursor)
 {
@@ -98,8 +98,7 @@ tessera_key_rows_begin(TesseraMovingRanges *moving, int table, TesseraPayloadCur
 	rows->values = palloc0(natts * sizeof(Datum));
 	rows->nulls = palloc0(natts * sizeof(bool));
 	rows->given = palloc0(natts * sizeof(bool));
-	GetUserIdAndSecContext(&rows->user, &rows->security);
-	SetUserIdAndSecContext(rows->relation->rd_rel->relowner, rows->security | SECURITY_RESTRICTED_OPERATION);
+	tessera_act_as_owner(&rows->before, rows->relation->rd_rel->relowner);
 	MemoryContextSwitchTo(old);
 	return rows;
 }
@@ -212,7 +211,7 @@ tessera_key_rows_text(const TesseraKeyRows *rows)
 void
 tessera_key_rows_end(TesseraKeyRows *rows)
 {
-	SetUserIdAndSecContext(rows->user, rows->security);
+	tessera_act_end(&rows->before);
 	ExecDropSingleTupleTableSlot(rows->slot);
 	table_close(rows->relation, NoLock);
 	MemoryContextDelete(rows->mcxt);

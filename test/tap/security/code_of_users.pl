@@ -186,6 +186,27 @@ SQL
 is(errors(mallory('s1', q{SET plpgsql.variable_conflict = 'use_variable'; ALTER TABLE b ALTER v TYPE text USING sets(v)})), '', 'it runs');
 is($c->query('s1', 'SELECT DISTINCT v FROM mallory.b ORDER BY 1'), "ambiguous\nuse_column", 'what a user has set stays a user\'s setting');
 
+# ---- constant calls in an index ----
+
+# The server runs them when it looks at the index's expressions, before any row: whoever writes the rows that a move brings must be the table's owner
+# by then. So must who fills copies, and who asks what code a table has.
+mallory('s1', <<'SQL');
+CREATE FUNCTION one(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'folded as %', current_user; RETURN 1; END $$;
+CREATE TABLE folded (k int PRIMARY KEY, v int);
+CREATE INDEX ON folded ((v + one(1))) WHERE v < 100 + one(2);
+SELECT tessera.shard_table('folded', 'k');
+INSERT INTO folded SELECT g, g FROM generate_series(1, 20) g;
+CREATE TABLE folded_copies (k int PRIMARY KEY, v int);
+CREATE INDEX ON folded_copies ((v + one(1))) WHERE v < 100 + one(2);
+SELECT tessera.replicate_table('folded_copies');
+INSERT INTO folded_copies SELECT g, g FROM generate_series(1, 20) g;
+SQL
+$c->query('r1', "SELECT tessera.move_range('mallory.folded', tessera.minkey(), tessera.maxkey(), '$_', verify => true)") foreach qw(s1 s2 s3);
+$c->query('r1', q{SELECT tessera.check_table('mallory.folded', 'k')});
+my %folded = map { $_ => 1 } said('folded as');
+is(join(', ', sort keys %folded), 'folded as mallory', 'constant calls in an index run as the owner of the table');
+nobody_rose('constant calls in an index');
+
 # ---- the catalog's rows ----
 
 $c->query('r1', 'GRANT pg_write_all_data, pg_read_all_data TO mallory');
