@@ -47,6 +47,9 @@ typedef struct TesseraStatementObjects
 	List	   *relids;			/* cluster tables concerned (of a partition: its root); each once */
 	List	   *keys;			/* char *: names to lock across the cluster */
 	List	   *namespaces;		/* OIDs of the schemas of relations that are named, made or moved there; each once */
+	List	   *written;		/* OIDs of the relations that it names, of any kind, as they are written: a partition, an index; each once */
+	List	   *makes_in;		/* OIDs of the schemas in which it makes relations, or to which it takes them; each once */
+	bool		grants_nothing; /* GRANT or REVOKE by somebody who may grant nothing of what it names: core says so, and changes nothing */
 } TesseraStatementObjects;
 
 extern void tessera_statement_objects(Node *statement, const TesseraRouting *routing, TesseraStatementObjects *named);
@@ -74,13 +77,16 @@ extern void tessera_refuse_temporary_columns(Node *statement);
 /* ---- statement_rights.c ---- */
 
 /*
- * ERROR 42501, as core raises it, unless the current user may run such a statement on these tables of the cluster, which it names. Before the
- * statement has any effect on others: locks, ends of migrations. What it does not ask for core asks later.
+ * ERROR 42501, as core raises it, unless the current user may run such a statement on what it names. Before the statement has any effect on others:
+ * locks, ends of migrations. What it does not ask for core asks later.
  */
-extern void tessera_ddl_check_rights(Node *statement, const List *relids);
+extern void tessera_ddl_check_rights(Node *statement, const TesseraStatementObjects *named);
 
-/* True for a GRANT or REVOKE by somebody who has no grant option for these tables: core says so, by an error or a warning, and changes nothing. */
-extern bool tessera_ddl_grants_nothing(Node *statement, const List *relids);
+/* True if the current user may grant any right to the relation, or to a column of it. */
+extern bool tessera_ddl_may_grant(Oid relid);
+
+/* ERROR 42501 for who would lock the extension's own tables without owning them, so that all of the cluster waits: rights on all tables do not do. */
+extern void tessera_ddl_check_lock_of_catalog(const LockStmt *statement);
 
 /* ---- rules.c ---- */
 

@@ -757,12 +757,12 @@ tessera_fan_out(TesseraUtility *utility, const TesseraRouting *routing, TesseraS
 	Node	   *statement = utility->statement->utilityStmt;
 	FanOut		f = {.utility = utility, .routing = routing, .named = named, .outer = current};
 
-	if (tessera_ddl_grants_nothing(statement, named->relids))
+	if (named->grants_nothing)
 	{
 		tessera_utility_run(utility);
 		return;
 	}
-	tessera_ddl_check_rights(statement, named->relids);
+	tessera_ddl_check_rights(statement, named);
 	tessera_fan_out_pending();
 	GetUserIdAndSecContext(&f.user, &f.security);
 	tessera_mirror_collect(&f.settings);

@@ -18,6 +18,7 @@
 #include "access/relation.h"
 #include "access/xact.h"
 #include "catalog/dependency.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "commands/sequence.h"
 #include "fmgr.h"
@@ -33,6 +34,7 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
+#include "common/stand_in.h"
 #include "ddl/sequence.h"
 #include "ddl/sequence_private.h"
 #include "session/internal_connection.h"
@@ -147,6 +149,18 @@ is_served_here(const TesseraRouting *routing, Oid sequence, int32 *home)
 {
 	*home = routing && get_rel_relkind(sequence) == RELKIND_SEQUENCE ? tessera_sequence_home(routing, sequence) : 0;
 	return *home == 0 || *home == routing->self;
+}
+
+/* Once for each place in a plan: whether the server's function may be called. */
+static void
+check_execution(FunctionCallInfo fcinfo)
+{
+	static const char checked = 0;
+
+	if (fcinfo->flinfo->fn_extra != NULL)
+		return;
+	tessera_stand_in_check(fcinfo->flinfo->fn_oid);
+	fcinfo->flinfo->fn_extra = (void *) &checked;
 }
 
 /* ---- nextval ---- */
@@ -323,6 +337,7 @@ next_value(Oid sequence, bool check)
 Datum
 tessera_nextval(PG_FUNCTION_ARGS)
 {
+	check_execution(fcinfo);
 	PG_RETURN_INT64(next_value(PG_GETARG_OID(0), true));
 }
 
@@ -352,6 +367,7 @@ tessera_currval(PG_FUNCTION_ARGS)
 	Relation	rel = tessera_sequence_open(sequence, RowExclusiveLock);
 	Known	   *entry = know(sequence);
 
+	check_execution(fcinfo);
 	check_privilege(rel, ACL_SELECT | ACL_USAGE);
 	if (!entry->has_last)
 		ereport(ERROR,
@@ -367,6 +383,7 @@ tessera_lastval(PG_FUNCTION_ARGS)
 {
 	Relation	rel;
 
+	check_execution(fcinfo);
 	if (!OidIsValid(session.last) || !SearchSysCacheExists1(RELOID, ObjectIdGetDatum(session.last)))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -394,6 +411,10 @@ tessera_setval(PG_FUNCTION_ARGS)
 	int			attempts = 0;
 	Known	   *entry;
 
+	check_execution(fcinfo);
+	/* rights on all sequences are none on those that number the cluster's own things */
+	if (get_rel_namespace(sequence) == get_namespace_oid("tessera", true) && !pg_class_ownercheck(sequence, GetUserId()))
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_SEQUENCE, get_rel_name(sequence));
 	if (cluster)
 	{
 		(void) check_shell(sequence, ACL_UPDATE, "setval()");

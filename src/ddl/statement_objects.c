@@ -20,6 +20,7 @@
 #include "catalog/pg_namespace.h"
 #include "commands/extension.h"
 #include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -125,7 +126,10 @@ add_relation(TesseraStatementObjects *named, const TesseraRouting *routing, Rang
 		return;
 	relid = RangeVarGetRelid(relation, NoLock, true);
 	if (OidIsValid(relid))
+	{
+		named->written = list_append_unique_oid(named->written, relid);
 		add_relid(named, routing, relid);
+	}
 	else
 		named->cluster = relation->relname;
 }
@@ -151,7 +155,23 @@ add_new_relation(TesseraStatementObjects *named, RangeVar *relation)
 	if (!OidIsValid(namespace))
 		return;
 	named->namespaces = list_append_unique_oid(named->namespaces, namespace);
+	named->makes_in = list_append_unique_oid(named->makes_in, namespace);
 	add_key(named, psprintf("relation %s", quote_qualified_identifier(get_namespace_name(namespace), relation->relname)));
+}
+
+/* True if a query as it is written names a temporary relation: a view of it is a temporary one, wherever its name would be. */
+static bool
+names_temporary(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, RangeVar))
+	{
+		Oid			relid = RangeVarGetRelid((RangeVar *) node, NoLock, true);
+
+		return OidIsValid(relid) && get_rel_persistence(relid) == RELPERSISTENCE_TEMP;
+	}
+	return raw_expression_tree_walker(node, names_temporary, context);
 }
 
 /* A qualified name of anything else. */
@@ -267,6 +287,7 @@ add_create_table(TesseraStatementObjects *named, const TesseraRouting *routing, 
 			named->relids = list_concat_unique_oid(named->relids, parent.relids);
 			named->keys = list_concat(named->keys, parent.keys);
 			named->namespaces = list_concat_unique_oid(named->namespaces, parent.namespaces);
+			named->written = list_concat_unique_oid(named->written, parent.written);
 		}
 	}
 }
@@ -287,12 +308,18 @@ describe_relation_statement(TesseraStatementObjects *named, const TesseraRouting
 			break;
 		case T_CreateTableAsStmt:
 			add_new_relation(named, ((CreateTableAsStmt *) statement)->into->rel);
+			/* core only says that it is there */
+			if (((CreateTableAsStmt *) statement)->if_not_exists &&
+				OidIsValid(RangeVarGetRelid(((CreateTableAsStmt *) statement)->into->rel, NoLock, true)))
+				named->makes_in = NIL;
 			break;
 		case T_RefreshMatViewStmt:
 			add_relation(named, routing, ((RefreshMatViewStmt *) statement)->relation);
 			break;
 		case T_ViewStmt:
 			add_new_relation(named, ((ViewStmt *) statement)->view);
+			if (names_temporary(((ViewStmt *) statement)->query, NULL))
+				named->makes_in = NIL;
 			break;
 		case T_CompositeTypeStmt:
 			add_new_relation(named, ((CompositeTypeStmt *) statement)->typevar);
@@ -341,6 +368,8 @@ add_new_schema(TesseraStatementObjects *named, const AlterObjectSchemaStmt *stat
 	if (!OidIsValid(namespace))
 		return;
 	named->namespaces = list_append_unique_oid(named->namespaces, namespace);
+	if (named->written != NIL)
+		named->makes_in = list_append_unique_oid(named->makes_in, namespace);
 	add_key(named, psprintf("relation %s", quote_qualified_identifier(statement->newschema, statement->relation->relname)));
 }
 
@@ -353,6 +382,28 @@ add_relation_or_object(TesseraStatementObjects *named, const TesseraRouting *rou
 		add_relation(named, routing, relation);
 	else if (object)
 		add_object(named, routing, statement, type, object);
+}
+
+/* GRANT and REVOKE leave relations as they are of which the user may grant nothing: core warns of them. */
+static void
+add_granted(TesseraStatementObjects *named, const TesseraRouting *routing, GrantStmt *statement)
+{
+	bool		passed_over = false;
+	ListCell   *cell;
+
+	if (statement->targtype != ACL_TARGET_OBJECT)
+		return;
+	foreach(cell, statement->objects)
+	{
+		Node	   *object = lfirst(cell);
+		Oid			relid = IsA(object, RangeVar) ? RangeVarGetRelid((RangeVar *) object, NoLock, true) : InvalidOid;
+
+		if (OidIsValid(relid) && !tessera_ddl_may_grant(relid))
+			passed_over = true;
+		else
+			add_object(named, routing, (Node *) statement, statement->objtype, object);
+	}
+	named->grants_nothing = passed_over && named->cluster == NULL && named->local == NULL;
 }
 
 static void
@@ -387,8 +438,7 @@ describe_other_statement(TesseraStatementObjects *named, const TesseraRouting *r
 			add_object(named, routing, statement, ((SecLabelStmt *) statement)->objtype, ((SecLabelStmt *) statement)->object);
 			break;
 		case T_GrantStmt:
-			if (((GrantStmt *) statement)->targtype == ACL_TARGET_OBJECT)
-				add_objects(named, routing, statement, ((GrantStmt *) statement)->objtype, ((GrantStmt *) statement)->objects);
+			add_granted(named, routing, (GrantStmt *) statement);
 			break;
 		case T_DefineStmt:
 			add_names(named, statement, ((DefineStmt *) statement)->defnames);

@@ -5,46 +5,19 @@
  * Core asks when it has locked the table. In a cluster the statement has done a lot by then: it holds names on the config node, and the migrations of
  * its tables' groups have ended. So who may not run it is refused before. Names are looked up without locks; core asks again, of what it has locked.
  *
- * A statement that only looks at a table (CREATE VIEW, LIKE, a foreign key that refers to it) needs some right on it here; that of ALTER TABLE and of
- * most others is to own it.
+ * Asked of what is written, of any kind: the partition, not its root; the sequence or index, not its table. Nearly all want the owner.
  */
 #include "postgres.h"
 
 #include "catalog/namespace.h"
 #include "catalog/objectaddress.h"
+#include "catalog/pg_class.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "utils/acl.h"
 #include "utils/lsyscache.h"
 
 #include "ddl/ddl.h"
-
-/* The table that a statement changes and whose owner core wants to see; NULL: none, or other rights will do. */
-static const RangeVar *
-owned_target(Node *statement)
-{
-	switch (nodeTag(statement))
-	{
-		case T_AlterTableStmt:
-			return ((AlterTableStmt *) statement)->relation;
-		case T_AlterObjectSchemaStmt:
-			return ((AlterObjectSchemaStmt *) statement)->relation;
-		case T_RenameStmt:
-			return ((RenameStmt *) statement)->relation;
-		case T_IndexStmt:
-			return ((IndexStmt *) statement)->relation;
-		case T_RuleStmt:
-			return ((RuleStmt *) statement)->relation;
-		case T_CreatePolicyStmt:
-			return ((CreatePolicyStmt *) statement)->table;
-		case T_AlterPolicyStmt:
-			return ((AlterPolicyStmt *) statement)->table;
-		case T_ClusterStmt:
-			return ((ClusterStmt *) statement)->relation;
-		default:
-			return NULL;
-	}
-}
 
 static void
 refuse(AclResult result, Oid relid)
@@ -69,22 +42,33 @@ has_any_right(Oid relid)
 }
 
 bool
-tessera_ddl_grants_nothing(Node *statement, const List *relids)
+tessera_ddl_may_grant(Oid relid)
 {
-	AclMode		all = ACL_GRANT_OPTION_FOR(ACL_ALL_RIGHTS_RELATION);
+	AclMode		all = ACL_GRANT_OPTION_FOR(ACL_ALL_RIGHTS_RELATION | ACL_ALL_RIGHTS_SEQUENCE);
 	AclMode		columns = ACL_GRANT_OPTION_FOR(ACL_ALL_RIGHTS_COLUMN);
-	ListCell   *cell;
 
-	if (!IsA(statement, GrantStmt) || relids == NIL)
-		return false;
-	foreach(cell, relids)
-		if (pg_class_aclmask(lfirst_oid(cell), GetUserId(), all, ACLMASK_ANY) != 0 ||
-			pg_attribute_aclcheck_all(lfirst_oid(cell), GetUserId(), columns, ACLMASK_ANY) == ACLCHECK_OK)
-			return false;
-	return true;
+	return pg_class_aclmask(relid, GetUserId(), all, ACLMASK_ANY) != 0 ||
+		pg_attribute_aclcheck_all(relid, GetUserId(), columns, ACLMASK_ANY) == ACLCHECK_OK;
 }
 
-/* One of the tables that the statement names. */
+void
+tessera_ddl_check_lock_of_catalog(const LockStmt *statement)
+{
+	Oid			own = get_namespace_oid("tessera", true);
+	ListCell   *cell;
+
+	if (statement->mode == AccessShareLock)
+		return;
+	foreach(cell, statement->relations)
+	{
+		Oid			relid = RangeVarGetRelid(lfirst_node(RangeVar, cell), NoLock, true);
+
+		if (OidIsValid(relid) && get_rel_namespace(relid) == own && !pg_class_ownercheck(relid, GetUserId()))
+			refuse(ACLCHECK_NO_PRIV, relid);
+	}
+}
+
+/* Whose the relation must be, or what else core wants, of one that the statement names. */
 static void
 check_named(Node *statement, Oid relid)
 {
@@ -93,47 +77,111 @@ check_named(Node *statement, Oid relid)
 	switch (nodeTag(statement))
 	{
 		case T_DropStmt:
-			if (!may_drop(relid))
-				result = ACLCHECK_NOT_OWNER;
+			switch (((DropStmt *) statement)->removeType)
+			{
+				case OBJECT_TRIGGER:
+				case OBJECT_RULE:
+				case OBJECT_POLICY:
+					result = pg_class_ownercheck(relid, GetUserId()) ? ACLCHECK_OK : ACLCHECK_NOT_OWNER;
+					break;
+				default:
+					result = may_drop(relid) ? ACLCHECK_OK : ACLCHECK_NOT_OWNER;
+			}
 			break;
 		case T_TruncateStmt:
 			result = pg_class_aclcheck(relid, GetUserId(), ACL_TRUNCATE);
 			break;
-		case T_CommentStmt:
-		case T_SecLabelStmt:
-		case T_AlterOwnerStmt:
-		case T_CreateStatsStmt:
-			if (!pg_class_ownercheck(relid, GetUserId()))
-				result = ACLCHECK_NOT_OWNER;
+		case T_CreateTrigStmt:
+			result = pg_class_aclcheck(relid, GetUserId(), ACL_TRIGGER);
 			break;
-		case T_ViewStmt:
-		case T_CreateTableAsStmt:
-			break;				/* whether it may be read is asked when it is */
-		default:
+		case T_LockStmt:
 			result = has_any_right(relid) ? ACLCHECK_OK : ACLCHECK_NO_PRIV;
+			break;
+		case T_GrantStmt:
+			break;				/* only those are named that the user may grant something of */
+		default:
+			result = pg_class_ownercheck(relid, GetUserId()) ? ACLCHECK_OK : ACLCHECK_NOT_OWNER;
 			break;
 	}
 	if (result != ACLCHECK_OK)
 		refuse(result, relid);
 }
 
-void
-tessera_ddl_check_rights(Node *statement, const List *relids)
+/* True if the name will be that of the table that is made. */
+static bool
+is_made(const RangeVar *name, const RangeVar *made)
 {
-	const RangeVar *target = owned_target(statement);
-	Oid			changed = target ? RangeVarGetRelid(target, NoLock, true) : InvalidOid;
+	return made != NULL && strcmp(name->relname, made->relname) == 0 &&
+		(name->schemaname == NULL || (made->schemaname != NULL && strcmp(name->schemaname, made->schemaname) == 0));
+}
+
+/* What a foreign key refers to, in a constraint or in those of a column. made: the table that the statement makes; NULL: none. */
+static void
+check_referenced(Node *node, const RangeVar *made)
+{
 	ListCell   *cell;
 
-	if (OidIsValid(changed) && !pg_class_ownercheck(changed, GetUserId()))
-		refuse(ACLCHECK_NOT_OWNER, changed);
-	if (IsA(statement, CreateTrigStmt))
+	if (node != NULL && IsA(node, ColumnDef))
+		foreach(cell, ((ColumnDef *) node)->constraints)
+			check_referenced(lfirst(cell), made);
+	else if (node != NULL && IsA(node, Constraint) && ((Constraint *) node)->pktable != NULL)
 	{
-		Oid			relid = RangeVarGetRelid(((CreateTrigStmt *) statement)->relation, NoLock, true);
-		AclResult	result = OidIsValid(relid) ? pg_class_aclcheck(relid, GetUserId(), ACL_TRIGGER) : ACLCHECK_OK;
+		Oid			relid = RangeVarGetRelid(((Constraint *) node)->pktable, NoLock, true);
+
+		if (OidIsValid(relid) && !is_made(((Constraint *) node)->pktable, made) &&
+			pg_class_aclcheck(relid, GetUserId(), ACL_REFERENCES) != ACLCHECK_OK &&
+			pg_attribute_aclcheck_all(relid, GetUserId(), ACL_REFERENCES, ACLMASK_ANY) != ACLCHECK_OK)
+			refuse(ACLCHECK_NO_PRIV, relid);
+	}
+}
+
+static void
+check_attached(const AlterTableCmd *command)
+{
+	Oid			relid = RangeVarGetRelid(castNode(PartitionCmd, command->def)->name, NoLock, true);
+
+	/* of an index core asks nothing */
+	if (OidIsValid(relid) && get_rel_relkind(relid) != RELKIND_INDEX && get_rel_relkind(relid) != RELKIND_PARTITIONED_INDEX &&
+		!pg_class_ownercheck(relid, GetUserId()))
+		refuse(ACLCHECK_NOT_OWNER, relid);
+}
+
+/* IF NOT EXISTS of what exists, IF EXISTS of what does not: core only says so. */
+static bool
+does_nothing(Node *statement)
+{
+	CreateStmt *create = IsA(statement, CreateStmt) ? (CreateStmt *) statement : NULL;
+	AlterTableStmt *alter = IsA(statement, AlterTableStmt) ? (AlterTableStmt *) statement : NULL;
+
+	if (create != NULL && create->if_not_exists)
+		return OidIsValid(RangeVarGetRelid(create->relation, NoLock, true));
+	return alter != NULL && alter->missing_ok && !OidIsValid(RangeVarGetRelid(alter->relation, NoLock, true));
+}
+
+void
+tessera_ddl_check_rights(Node *statement, const TesseraStatementObjects *named)
+{
+	ListCell   *cell;
+
+	foreach(cell, named->makes_in)
+	{
+		AclResult	result = pg_namespace_aclcheck(lfirst_oid(cell), GetUserId(), ACL_CREATE);
 
 		if (result != ACLCHECK_OK)
-			refuse(result, relid);
+			aclcheck_error(result, OBJECT_SCHEMA, get_namespace_name(lfirst_oid(cell)));
 	}
-	foreach(cell, relids)
+	if (does_nothing(statement))
+		return;
+	foreach(cell, named->written)
 		check_named(statement, lfirst_oid(cell));
+	if (IsA(statement, CreateStmt))
+		foreach(cell, ((CreateStmt *) statement)->tableElts)
+			check_referenced(lfirst(cell), ((CreateStmt *) statement)->relation);
+	else if (IsA(statement, AlterTableStmt))
+		foreach(cell, ((AlterTableStmt *) statement)->cmds)
+		{
+			check_referenced(lfirst_node(AlterTableCmd, cell)->def, NULL);
+			if (lfirst_node(AlterTableCmd, cell)->subtype == AT_AttachPartition)
+				check_attached(lfirst_node(AlterTableCmd, cell));
+		}
 }

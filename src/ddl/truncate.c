@@ -257,7 +257,7 @@ tessera_truncate(TesseraUtility *utility, const TesseraRouting *routing, bool re
 					 errmsg("a function or trigger that runs on a shard cannot run TRUNCATE"),
 					 errhint("Run it in the client, or in a function called outside the statement.")));
 		PreventCommandIfReadOnly("TRUNCATE TABLE");
-		tessera_ddl_check_rights((Node *) statement, named.relids);
+		tessera_ddl_check_rights((Node *) statement, &named);
 		truncate.keys = named.keys;
 		truncate.namespaces = named.namespaces;
 		truncate.by = tessera_ddl_by(utility, &named);

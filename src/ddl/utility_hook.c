@@ -309,6 +309,8 @@ run_ddl(TesseraUtility *utility, const TesseraRouting *routing, UtilityKind kind
 							named.cluster, named.local),
 					 errhint("Use a statement for each.")));
 		tessera_refuse_temporary_child(statement, routing);
+		if (kind == UTILITY_LOCK)
+			tessera_ddl_check_lock_of_catalog((LockStmt *) statement);
 		tessera_utility_run(utility);
 		return;
 	}
