@@ -39,6 +39,7 @@
 #include "planner/closed_select.h"
 #include "planner/cursor_rows.h"
 #include "planner/key_update.h"
+#include "planner/limited_locks.h"
 #include "planner/part_plan.h"
 #include "planner/pins.h"
 #include "planner/planner.h"
@@ -379,7 +380,7 @@ plan_without_triggers(Query *query, const char *source, int cursor_options, Para
 	if (analysis->writes_cluster)
 		refuse_statement(query, &reason);
 	plan = planning.whole && !(cursor_options & CURSOR_OPT_FAST_PLAN) ? tessera_plan_closed_select(query, cursor_options, routing, analysis) : NULL;
-	return plan ? plan : plan_in_router(query, source, cursor_options, params);
+	return plan ? plan : plan_in_router(tessera_lock_up_to_limit(query, routing), source, cursor_options, params);
 }
 
 /*

@@ -1,0 +1,249 @@
+/*
+ * limited_locks.c
+ *	  FOR UPDATE, SHARE and their like with LIMIT over the rows of several shards.
+ *
+ * A scan of a table locks by its remote text, all rows that it finds; core's LockRows above it has nothing to do. With LIMIT n one server locks n
+ * rows (and those of OFFSET), and the other workers of a queue find the rest. So such a level of a query
+ *
+ *		SELECT targets FROM t WHERE conditions ORDER BY ... LIMIT n FOR UPDATE
+ *
+ * is written as
+ *
+ *		SELECT l.* FROM (SELECT primary key FROM t WHERE conditions ORDER BY ...) c,
+ *			LATERAL (SELECT targets FROM t WHERE conditions AND primary key = c's FOR UPDATE) l LIMIT n
+ *
+ * which can only be run as a nested loop over c: candidates come in order without a lock, then each is locked where it lives, under the statement's
+ * snapshot there, so that core's own recheck leaves out what does not fit any more.
+ *
+ * Not for several tables, views that are written out, tables without a primary key, WITH TIES, and volatile functions, which would run twice: there
+ * the scan locks all it finds.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "catalog/pg_type.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
+#include "rewrite/rewriteManip.h"
+#include "utils/rel.h"
+#include "utils/typcache.h"
+
+#include "planner/limited_locks.h"
+
+/* True if the table has a primary key whose values can be compared. */
+static bool
+has_comparable_key(Oid relid)
+{
+	Relation	rel = table_open(relid, NoLock);
+	Bitmapset  *columns = RelationGetIndexAttrBitmap(rel, INDEX_ATTR_BITMAP_PRIMARY_KEY);
+	bool		result = columns != NULL;
+	int			column = -1;
+
+	while (result && (column = bms_next_member(columns, column)) >= 0)
+	{
+		Form_pg_attribute att = TupleDescAttr(RelationGetDescr(rel), column + FirstLowInvalidHeapAttributeNumber - 1);
+
+		result = OidIsValid(lookup_type_cache(att->atttypid, TYPECACHE_EQ_OPR)->eq_opr);
+	}
+	table_close(rel, NoLock);
+	return result;
+}
+
+/* True if the level locks rows of one table of the cluster, up to a limit, and can be written in two. */
+static bool
+locks_up_to_limit(Query *query, const TesseraRouting *routing)
+{
+	RangeTblEntry *rte;
+
+	if (query->rowMarks == NIL || query->limitCount == NULL || query->limitOption != LIMIT_OPTION_COUNT || list_length(query->rtable) != 1 ||
+		list_length(query->jointree->fromlist) != 1 || query->cteList != NIL || query->hasTargetSRFs)
+		return false;
+	rte = linitial_node(RangeTblEntry, query->rtable);
+	return rte->rtekind == RTE_RELATION && tessera_routing_table(routing, rte->relid) != NULL && has_comparable_key(rte->relid) &&
+		!contain_volatile_functions((Node *) query);
+}
+
+/* A level of its own below the query's: what it says about levels further up is one further. */
+static Query *
+copy_below(const Query *query)
+{
+	Query	   *copy = copyObject(unconstify(Query *, query));
+
+	IncrementVarSublevelsUp((Node *) copy, 1, 1);
+	copy->limitCount = copy->limitOffset = NULL;
+	return copy;
+}
+
+static Var *
+column_of(const FormData_pg_attribute *att)
+{
+	return makeVar(1, att->attnum, att->atttypid, att->atttypmod, att->attcollation, 0);
+}
+
+/* The primary key of the rows that fit, in order, unlocked. */
+static Query *
+unlocked_candidates(const Query *query, Relation rel)
+{
+	Query	   *select = copy_below(query);
+	Bitmapset  *key = RelationGetIndexAttrBitmap(rel, INDEX_ATTR_BITMAP_PRIMARY_KEY);
+	List	   *targets = NIL;
+	int			column = -1;
+	ListCell   *cell;
+
+	while ((column = bms_next_member(key, column)) >= 0)
+	{
+		Form_pg_attribute att = TupleDescAttr(RelationGetDescr(rel), column + FirstLowInvalidHeapAttributeNumber - 1);
+
+		targets = lappend(targets, makeTargetEntry((Expr *) column_of(att), list_length(targets) + 1, pstrdup(NameStr(att->attname)), false));
+	}
+	foreach(cell, select->targetList)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, cell);
+
+		if (entry->ressortgroupref == 0)
+			continue;
+		entry->resno = list_length(targets) + 1;
+		entry->resjunk = true;
+		targets = lappend(targets, entry);
+	}
+	select->targetList = targets;
+	select->rowMarks = NIL;
+	select->hasForUpdate = false;
+	return select;
+}
+
+/* column = the candidate's, in the subquery beside it. */
+static Expr *
+equals_candidate(const FormData_pg_attribute *att, int resno)
+{
+	Oid			equal = lookup_type_cache(att->atttypid, TYPECACHE_EQ_OPR)->eq_opr;
+	Var		   *candidate = makeVar(1, resno, att->atttypid, att->atttypmod, att->attcollation, 1);
+
+	return make_opclause(equal, BOOLOID, false, (Expr *) column_of(att), (Expr *) candidate, InvalidOid, att->attcollation);
+}
+
+/* What is asked for, of the candidate, locked. */
+static Query *
+locked_row(const Query *query, const Query *candidates, Relation rel)
+{
+	Query	   *select = copy_below(query);
+	List	   *conditions = NIL;
+	List	   *targets = NIL;
+	ListCell   *cell;
+
+	foreach(cell, candidates->targetList)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, cell);
+		Var		   *column = (Var *) entry->expr;
+		Form_pg_attribute att;
+
+		if (entry->resjunk)
+			break;
+		att = TupleDescAttr(RelationGetDescr(rel), column->varattno - 1);
+		conditions = lappend(conditions, equals_candidate(att, entry->resno));
+	}
+	if (select->jointree->quals != NULL)
+		conditions = lappend(conditions, select->jointree->quals);
+	select->jointree->quals = (Node *) make_ands_explicit(conditions);
+	foreach(cell, select->targetList)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, cell);
+
+		entry->ressortgroupref = 0;
+		if (!entry->resjunk)
+			targets = lappend(targets, entry);
+	}
+	select->targetList = targets;
+	select->sortClause = NIL;
+	return select;
+}
+
+static RangeTblEntry *
+subquery_entry(Query *subquery, char *name, bool lateral)
+{
+	RangeTblEntry *rte = makeNode(RangeTblEntry);
+	List	   *columns = NIL;
+	ListCell   *cell;
+
+	foreach(cell, subquery->targetList)
+		if (!lfirst_node(TargetEntry, cell)->resjunk)
+			columns = lappend(columns, makeString(pstrdup(lfirst_node(TargetEntry, cell)->resname)));
+	rte->rtekind = RTE_SUBQUERY;
+	rte->subquery = subquery;
+	rte->eref = makeAlias(name, columns);
+	rte->lateral = lateral;
+	rte->inFromCl = true;
+	return rte;
+}
+
+static Query *
+lock_one_by_one(Query *query)
+{
+	Query	   *result = makeNode(Query);
+	Relation	rel = table_open(linitial_node(RangeTblEntry, query->rtable)->relid, NoLock);
+	Query	   *candidates = unlocked_candidates(query, rel);
+	Query	   *locked = locked_row(query, candidates, rel);
+	List	   *from = NIL;
+	ListCell   *cell;
+
+	table_close(rel, NoLock);
+	result->commandType = CMD_SELECT;
+	result->querySource = query->querySource;
+	result->queryId = query->queryId;
+	result->canSetTag = query->canSetTag;
+	result->stmt_location = query->stmt_location;
+	result->stmt_len = query->stmt_len;
+	result->limitCount = query->limitCount;
+	result->limitOffset = query->limitOffset;
+	result->limitOption = query->limitOption;
+	result->hasSubLinks = query->hasSubLinks;	/* the limit may have some */
+	result->rtable = list_make2(subquery_entry(candidates, "candidate", false), subquery_entry(locked, "locked", true));
+	for (int i = 1; i <= 2; i++)
+	{
+		RangeTblRef *reference = makeNode(RangeTblRef);
+
+		reference->rtindex = i;
+		from = lappend(from, reference);
+	}
+	result->jointree = makeFromExpr(from, NULL);
+	foreach(cell, locked->targetList)
+	{
+		TargetEntry *entry = flatCopyTargetEntry(lfirst_node(TargetEntry, cell));
+
+		entry->expr = (Expr *) makeVarFromTargetEntry(2, entry);
+		result->targetList = lappend(result->targetList, entry);
+	}
+	return result;
+}
+
+static Node *
+levels_mutator(Node *node, void *routing)
+{
+	Query	   *query;
+
+	if (node == NULL)
+		return NULL;
+	if (!IsA(node, Query))
+		return expression_tree_mutator(node, levels_mutator, routing);
+	query = query_tree_mutator((Query *) node, levels_mutator, routing, 0);
+	return (Node *) (locks_up_to_limit(query, routing) ? lock_one_by_one(query) : query);
+}
+
+static bool
+levels_walker(Node *node, void *routing)
+{
+	if (node == NULL)
+		return false;
+	if (!IsA(node, Query))
+		return expression_tree_walker(node, levels_walker, routing);
+	return locks_up_to_limit((Query *) node, routing) || query_tree_walker((Query *) node, levels_walker, routing, 0);
+}
+
+Query *
+tessera_lock_up_to_limit(Query *query, const TesseraRouting *routing)
+{
+	void	   *context = unconstify(TesseraRouting *, routing);
+
+	return levels_walker((Node *) query, context) ? (Query *) levels_mutator((Node *) query, context) : query;
+}
