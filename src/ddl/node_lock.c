@@ -13,6 +13,7 @@
 #include "access/xact.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
+#include "executor/executor.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
@@ -25,6 +26,7 @@
 #include "storage/sinvaladt.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/regproc.h"
@@ -33,7 +35,6 @@
 #include "utils/timestamp.h"
 #include "utils/varlena.h"
 
-#include "common/spi.h"
 #include "common/subtransaction.h"
 #include "common/version_compat.h"
 #include "control/calls.h"
@@ -78,20 +79,35 @@ wait_for_lock(const LOCKTAG *tag, LOCKMODE mode, int timeout_ms)
 	return error == NULL;
 }
 
+/*
+ * The gid of a prepared transaction; "?": it has ended. Core's function is called by hand: a query would take the transaction's snapshot, and LOCK
+ * TABLE at REPEATABLE READ must have its lock first.
+ */
 static char *
 prepared_name(TransactionId xid)
 {
-	MemoryContext caller = CurrentMemoryContext;
-	TesseraSpi	spi;
-	Oid			type = XIDOID;
-	Datum		value = TransactionIdGetDatum(xid);
-	char	   *result = pstrdup("?");
+	LOCAL_FCINFO(fcinfo, 0);
+	FmgrInfo	function;
+	ReturnSetInfo rows = {.type = T_ReturnSetInfo, .allowedModes = SFRM_ValuePerCall, .returnMode = SFRM_ValuePerCall};
+	char	   *name = NULL;
 
-	tessera_spi_begin(&spi);
-	if (tessera_spi_run("SELECT gid FROM pg_catalog.pg_prepared_xact() WHERE transaction = $1", SPI_OK_SELECT, 1, &type, &value, NULL) == 1)
-		result = MemoryContextStrdup(caller, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
-	tessera_spi_end(&spi);
-	return result;
+	rows.econtext = CreateStandaloneExprContext();
+	fmgr_info(F_PG_PREPARED_XACT, &function);
+	InitFunctionCallInfoData(*fcinfo, &function, 0, InvalidOid, NULL, (Node *) &rows);
+	while (name == NULL)
+	{
+		Datum		value = FunctionCallInvoke(fcinfo);
+		HeapTupleHeader row;
+		bool		isnull;
+
+		if (rows.isDone == ExprEndResult)
+			break;
+		row = DatumGetHeapTupleHeader(value);
+		if (TransactionIdEquals(DatumGetTransactionId(GetAttributeByName(row, "transaction", &isnull)), xid))
+			name = TextDatumGetCString(GetAttributeByName(row, "gid", &isnull));
+	}
+	FreeExprContext(rows.econtext, true);
+	return name ? name : pstrdup("?");
 }
 
 /* A prepared transaction keeps the virtual id of the backend that prepared it, which goes on; after a restart it has its xid there. */

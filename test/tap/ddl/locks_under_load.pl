@@ -153,17 +153,21 @@ $waiting->quit;
 # what is committed while LOCK TABLE waits is seen after it, at REPEATABLE READ, too: on every shard
 foreach my $node (qw(s1 s3))
 {
-	$holder->query('BEGIN; INSERT INTO u VALUES (-1, 1), (1500001, 1); UPDATE u SET v = 1 WHERE k IN (7, 1507, 2507)');
-	$waiting = $c->begin($node, "BEGIN ISOLATION LEVEL REPEATABLE READ; LOCK TABLE u; SELECT 'sum' || sum(v) FROM u; UPDATE u SET v = v + 1 WHERE " .
-		"v = 1; SELECT 'then' || sum(v) FROM u");
-	$c->runs_for($node, 'LOCK TABLE u%', '0.5 s');
-	$holder->query('COMMIT');
-	like($waiting->query('SELECT 1'), qr/sum5.*then10/s, "$node: LOCK TABLE at REPEATABLE READ sees what it has waited for")
-		or diag $waiting->{stderr};
-	$waiting->query('ROLLBACK');
-	$waiting->quit;
-	$c->query('s2', 'DELETE FROM u WHERE k IN (-1, 1500001)');
-	$c->query('s2', 'UPDATE u SET v = 0 WHERE v <> 0');
+	foreach my $ends ('COMMIT', "PREPARE TRANSACTION 'waited for'")
+	{
+		$holder->query('BEGIN; INSERT INTO u VALUES (-1, 1), (1500001, 1); UPDATE u SET v = 1 WHERE k IN (7, 1507, 2507)');
+		$holder->query($ends) if $ends ne 'COMMIT';
+		$waiting = $c->begin($node, "BEGIN ISOLATION LEVEL REPEATABLE READ; LOCK TABLE u; SELECT 'sum' || sum(v) FROM u; UPDATE u SET v = v + 1 " .
+			"WHERE v = 1; SELECT 'then' || sum(v) FROM u");
+		$c->runs_for($node, 'LOCK TABLE u%', '0.5 s');
+		$holder->query($ends eq 'COMMIT' ? $ends : "COMMIT PREPARED 'waited for'");
+		like($waiting->query('SELECT 1'), qr/sum5.*then10/s, "$node: LOCK TABLE at REPEATABLE READ sees what it has waited for: $ends")
+			or diag $waiting->{stderr};
+		$waiting->query('ROLLBACK');
+		$waiting->quit;
+		$c->query('s2', 'DELETE FROM u WHERE k IN (-1, 1500001)');
+		$c->query('s2', 'UPDATE u SET v = 0 WHERE v <> 0');
+	}
 }
 my $reader = $c->session('s1', on_error_stop => 0);
 $reader->query('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM u');
