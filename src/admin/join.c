@@ -10,12 +10,12 @@
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/tableam.h"
-#include "access/transam.h"
 #include "access/xact.h"
 #include "admin/shardable.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
+#include "commands/extension.h"
 #include "control/calls.h"
 #include "executor/spi.h"
 #include "fmgr.h"
@@ -23,6 +23,7 @@
 #include "nodes/parsenodes.h"
 #include "tcop/tcopprot.h"
 #include "storage/lmgr.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/regproc.h"
@@ -47,28 +48,33 @@ static const char *const copied_tables[] = {"node", "schema_placement", "table_g
 static bool in_script = false;
 static object_access_hook_type previous_object_access = NULL;
 
+/* True if a superuser wrote the function, and everyone may call it: so nobody gets by it what he could not have by himself. */
+static bool
+is_for_everyone(Oid function)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	Oid			owner = HeapTupleIsValid(tuple) ? ((Form_pg_proc) GETSTRUCT(tuple))->proowner : InvalidOid;
+
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	return superuser_arg(owner) && pg_proc_aclcheck(function, ACL_ID_PUBLIC, ACL_EXECUTE) == ACLCHECK_OK;
+}
+
 /*
  * A schema script runs by all rights and says what others have written. Where it needs values (literals of domains inside arrays, bounds of
- * partitions) checks and casts run: not those that belong to roles without such rights. What core does as a table's owner (building an index) is none
- * of this.
+ * partitions) checks and casts run: not those that belong to roles without such rights, and none that calls what not everyone may call (the server's
+ * own functions on files are such). What core does as a table's owner (building an index) is none of this, nor is an extension's script.
  */
 static void
 guard_script(ObjectAccessType access, Oid class, Oid object, int sub, void *arg)
 {
-	if (in_script && access == OAT_FUNCTION_EXECUTE && object >= FirstNormalObjectId && superuser())
-	{
-		HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(object));
-		Oid			owner = HeapTupleIsValid(tuple) ? ((Form_pg_proc) GETSTRUCT(tuple))->proowner : InvalidOid;
-
-		if (HeapTupleIsValid(tuple))
-			ReleaseSysCache(tuple);
-		if (!superuser_arg(owner))
-			ereport(ERROR,
-					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-					 errmsg("function %s of role \"%s\" is not run by a schema script", format_procedure(object), GetUserNameFromId(owner, true)),
-					 errdetail("It would run by the rights of a superuser."),
-					 errhint("Let a superuser own the function, or drop the domain or cast that calls it until the node has joined.")));
-	}
+	if (in_script && access == OAT_FUNCTION_EXECUTE && !creating_extension && superuser() && !is_for_everyone(object))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("function %s is not run by a schema script", format_procedure(object)),
+				 errdetail("It would run by the rights of a superuser, but not everyone may call it, or its owner is none."),
+				 errhint("Drop the domain or cast that calls it until the node has joined, or let a superuser own the function and everyone "
+						 "call it.")));
 	if (previous_object_access)
 		previous_object_access(access, class, object, sub, arg);
 }

@@ -107,17 +107,72 @@ note_schema_group(TesseraTrack *track, const TesseraRouting *routing, const char
 		note_group(track, tessera_routing_group(routing, schema->group));
 }
 
+/* True if the column is part of a shard key. */
+static bool
+is_key_column(const TesseraRouting *routing, Oid relid, int column)
+{
+	const TesseraTable *table = tessera_routing_table(routing, relid);
+
+	for (int i = 0; table != NULL && i < table->nkeys; i++)
+		if (table->keys[i] == column)
+			return true;
+	return false;
+}
+
 /* A key column goes only with its table. */
 static void
-check_column_drop(const TesseraTable *table, Oid relid, int column)
+check_column_drop(const TesseraRouting *routing, Oid relid, int column)
 {
-	for (int i = 0; i < table->nkeys; i++)
-		if (table->keys[i] == column)
+	if (is_key_column(routing, relid, column))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
+				 errmsg("cannot drop column \"%s\" of table \"%s\": it is part of the shard key", get_attname(relid, column, false),
+						get_rel_name(relid)),
+				 errhint("Make a new table with another shard key and copy the rows.")));
+}
+
+/* Columns of types that are made of type $1: of itself, of arrays, ranges and domains of it, of rows with a column of such a type. */
+static const char COLUMNS_OF_TYPE_SQL[] =
+"WITH RECURSIVE made_of (type) AS ("
+" SELECT $1"
+" UNION SELECT CASE WHEN c.oid IS NULL THEN d.objid ELSE c.reltype END FROM made_of AS m"
+"  JOIN pg_catalog.pg_depend AS d ON d.refclassid = 'pg_catalog.pg_type'::pg_catalog.regclass AND d.refobjid = m.type"
+"   AND d.classid IN ('pg_catalog.pg_type'::pg_catalog.regclass, 'pg_catalog.pg_class'::pg_catalog.regclass)"
+"  LEFT JOIN pg_catalog.pg_class AS c ON d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND c.oid = d.objid)"
+"SELECT d.objid, d.objsubid FROM made_of AS m JOIN pg_catalog.pg_depend AS d"
+" ON d.refclassid = 'pg_catalog.pg_type'::pg_catalog.regclass AND d.refobjid = m.type"
+" WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objsubid > 0";
+
+/*
+ * A relation gets or loses a column. If its rows are part of a shard key, the bounds of the chunks could not be read any more; and a domain that
+ * comes in so has a check, which would run wherever a key is read (catalog/key.c).
+ */
+static void
+check_row_type(const TesseraRouting *routing, Oid relid)
+{
+	Oid			type = get_rel_type_id(relid);
+	Oid			argtype = OIDOID;
+	Datum		value = ObjectIdGetDatum(type);
+	TesseraSpi	access;
+
+	if (routing == NULL || !OidIsValid(type))
+		return;
+	tessera_spi_begin(&access);
+	(void) tessera_spi_look(COLUMNS_OF_TYPE_SQL, 1, &argtype, &value);
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		bool		isnull;
+		Oid			user = DatumGetObjectId(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
+		int			column = DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &isnull));
+
+		if (is_key_column(routing, user, column))
 			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
-					 errmsg("cannot drop column \"%s\" of table \"%s\": it is part of the shard key", get_attname(relid, column, false),
-							get_rel_name(relid)),
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot change the columns of type %s: column \"%s\" of table \"%s\", which is part of the shard key, is made of it",
+							format_type_be(type), get_attname(user, column, false), get_rel_name(user)),
 					 errhint("Make a new table with another shard key and copy the rows.")));
+	}
+	tessera_spi_end(&access);
 }
 
 static void
@@ -126,6 +181,8 @@ note_relation(TesseraTrack *track, ObjectAccessType access, Oid relid, int colum
 	const TesseraRouting *routing = tessera_routing();
 	const TesseraTable *table;
 
+	if (column != 0 && access != OAT_POST_ALTER)
+		check_row_type(routing, relid);
 	if (access == OAT_POST_CREATE)
 	{
 		if (column == 0)
@@ -136,7 +193,7 @@ note_relation(TesseraTrack *track, ObjectAccessType access, Oid relid, int colum
 	if (table == NULL)
 		return;
 	if (access == OAT_DROP && column != 0)
-		check_column_drop(table, relid, column);
+		check_column_drop(routing, relid, column);
 	else if (access == OAT_DROP)
 		track->dropped = list_append_unique_oid(track->dropped, relid);
 	else

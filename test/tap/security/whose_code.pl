@@ -433,6 +433,13 @@ $c->query('s1', 'CREATE DOMAIN public.dom AS int CHECK (VALUE > 0); CREATE TYPE 
 	'public.dom[] PRIMARY KEY); CREATE TABLE kc (k public.comp PRIMARY KEY); CREATE TABLE kd (k public.dom PRIMARY KEY)');
 like($c->error('s1', "SELECT tessera.shard_table('$_', 'k')"), qr/42P16.*cannot be part of a shard key/, "no key of $_") foreach qw(ka kc);
 $c->query('s1', "SELECT tessera.shard_table('kd', 'k')");
+$c->query('s1', $_) foreach 'CREATE TYPE public.inner_row AS (b int)', 'CREATE TYPE public.outer_row AS (a int, r public.inner_row[])',
+	'CREATE TABLE ki (k public.outer_row PRIMARY KEY)', "SELECT tessera.shard_table('ki', 'k')";
+my $attribute = qr/0A000.*which is part of the shard key, is made of it/;
+like($c->error($_->[0], "ALTER TYPE public.$_->[1]"), $attribute, "nor does it get there later: $_->[1]") foreach
+	['s1', 'inner_row ADD ATTRIBUTE d public.dom'], ['s2', 'outer_row ADD ATTRIBUTE d public.dom'], ['s2', 'inner_row DROP ATTRIBUTE b'];
+$c->query('s1', 'ALTER TYPE public.comp ADD ATTRIBUTE c int');
+is(join(' ', $c->query_all(q{SELECT '(1,2,3)'::public.comp})), '(1,2,3) (1,2,3) (1,2,3)', 'a type of no key changes');
 
 # What a user has written does not run by the rights of who adds a node.
 $c->start_node('s3', extension => 1);
@@ -445,6 +452,13 @@ like($c->error('s1', sprintf("SELECT tessera.add_shard('s3', %s)", TesseraCluste
 	'a schema script does not run what others have written');
 is($c->query('s3', "SELECT rolsuper FROM pg_roles WHERE rolname = 'mal'"), 'f', 'nor did it');
 $c->query('s1', 'DROP VIEW m.v');
+my $read = 'EXECUTE ON FUNCTION pg_catalog.pg_read_file(text)';
+$c->query('s1', "GRANT $read TO mal");
+$c->query('s1', "SET ROLE mal; CREATE DOMAIN m.file AS int CHECK (pg_catalog.pg_read_file('postgresql.conf') IS NOT NULL); "
+	  . "CREATE VIEW m.v AS SELECT '{1}'::m.file[] AS a");
+like($c->error('s1', sprintf("SELECT tessera.add_shard('s3', %s)", TesseraCluster::quote($c->conninfo('s3')))), qr/42501.*pg_read_file\(text\)/,
+	'nor what not everyone may call');
+$c->query('s1', "DROP VIEW m.v; REVOKE $read FROM mal");
 $c->add_shard('s3');
 
 done_testing();
