@@ -9,14 +9,19 @@
  *
  * is written as
  *
- *		SELECT l.* FROM (SELECT primary key FROM t WHERE conditions ORDER BY ...) c,
+ *		SELECT l.* FROM (first candidates UNION ALL the others) c,
  *			LATERAL (SELECT targets FROM t WHERE conditions AND primary key = c's FOR UPDATE) l LIMIT n
  *
  * which can only be run as a nested loop over c: candidates come in order without a lock, then each is locked where it lives, under the statement's
- * snapshot there, so that core's own recheck leaves out what does not fit any more.
+ * snapshot there, so that core's own recheck leaves out what does not fit any more. Candidates are
  *
- * Not for several tables, views that are written out, tables without a primary key, WITH TIES, and volatile functions, which would run twice: there
- * the scan locks all it finds.
+ *		SELECT primary key FROM t WHERE conditions ORDER BY ..., primary key
+ *
+ * the first ones with a limit, which shards know, the others with OFFSET: they are asked for when the first ones were not enough. The order is a
+ * total one, so that both are parts of one list.
+ *
+ * Not for several tables, views that are written out, cursors of DECLARE (which CURRENT OF may name), tables without a primary key, WITH TIES, and
+ * volatile functions, which would run twice: there the scan locks all it finds.
  */
 #include "postgres.h"
 
@@ -25,11 +30,17 @@
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
+#include "optimizer/tlist.h"
+#include "parser/parse_clause.h"
+#include "parser/parse_oper.h"
 #include "rewrite/rewriteManip.h"
 #include "utils/rel.h"
 #include "utils/typcache.h"
 
 #include "planner/limited_locks.h"
+
+#define SPARE_FIRST 200			/* candidates that others may have locked */
+#define MOST_FIRST 100000
 
 /* True if the table has a primary key whose values can be compared. */
 static bool
@@ -64,15 +75,32 @@ locks_up_to_limit(Query *query, const TesseraRouting *routing)
 		!contain_volatile_functions((Node *) query);
 }
 
-/* A level of its own below the query's: what it says about levels further up is one further. */
+/* The query so many levels further down: what it says about levels further up is as many further. */
 static Query *
-copy_below(const Query *query)
+copy_below(const Query *query, int levels)
 {
 	Query	   *copy = copyObject(unconstify(Query *, query));
 
-	IncrementVarSublevelsUp((Node *) copy, 1, 1);
+	IncrementVarSublevelsUp((Node *) copy, levels, 1);
 	copy->limitCount = copy->limitOffset = NULL;
 	return copy;
+}
+
+/* How many candidates are asked for at first: what is wanted, and some that others may have. */
+static int64
+first_candidates(const Query *query)
+{
+	int64		wanted = 0;
+	Node	   *limits[] = {query->limitCount, query->limitOffset};
+
+	for (int i = 0; i < lengthof(limits); i++)
+	{
+		Node	   *limit = limits[i] ? eval_const_expressions(NULL, copyObject(limits[i])) : NULL;
+
+		if (limit != NULL && IsA(limit, Const) && !((Const *) limit)->constisnull)
+			wanted += Min(Max(DatumGetInt64(((Const *) limit)->constvalue), 0), MOST_FIRST);
+	}
+	return Min(wanted * 2 + SPARE_FIRST, MOST_FIRST);
 }
 
 static Var *
@@ -81,15 +109,31 @@ column_of(const FormData_pg_attribute *att)
 	return makeVar(1, att->attnum, att->atttypid, att->atttypmod, att->attcollation, 0);
 }
 
-/* The primary key of the rows that fit, in order, unlocked. */
-static Query *
-unlocked_candidates(const Query *query, Relation rel)
+/* Sorts by the column, after what the query sorts by already, unless that has it. */
+static void
+order_by(Query *query, TargetEntry *entry)
 {
-	Query	   *select = copy_below(query);
+	SortGroupClause *clause = makeNode(SortGroupClause);
+	ListCell   *cell;
+
+	foreach(cell, query->sortClause)
+		if (equal(get_sortgroupclause_expr(lfirst(cell), query->targetList), entry->expr))
+			return;
+	get_sort_group_operators(exprType((Node *) entry->expr), true, true, false, &clause->sortop, &clause->eqop, NULL, &clause->hashable);
+	clause->tleSortGroupRef = entry->ressortgroupref = assignSortGroupRef(entry, query->targetList);
+	query->sortClause = lappend(query->sortClause, clause);
+}
+
+/* The primary key of the rows that fit, in order, unlocked: the first ones, or those after them. */
+static Query *
+unlocked_candidates(const Query *query, Relation rel, bool first)
+{
+	Query	   *select = copy_below(query, 2);
 	Bitmapset  *key = RelationGetIndexAttrBitmap(rel, INDEX_ATTR_BITMAP_PRIMARY_KEY);
 	List	   *targets = NIL;
 	int			column = -1;
 	ListCell   *cell;
+	Const	   *number = makeConst(INT8OID, -1, InvalidOid, sizeof(int64), Int64GetDatum(first_candidates(query)), false, FLOAT8PASSBYVAL);
 
 	while ((column = bms_next_member(key, column)) >= 0)
 	{
@@ -108,8 +152,15 @@ unlocked_candidates(const Query *query, Relation rel)
 		targets = lappend(targets, entry);
 	}
 	select->targetList = targets;
+	foreach(cell, targets)
+		if (!lfirst_node(TargetEntry, cell)->resjunk)
+			order_by(select, lfirst(cell));
 	select->rowMarks = NIL;
 	select->hasForUpdate = false;
+	if (first)
+		select->limitCount = (Node *) number;
+	else
+		select->limitOffset = (Node *) number;
 	return select;
 }
 
@@ -127,7 +178,7 @@ equals_candidate(const FormData_pg_attribute *att, int resno)
 static Query *
 locked_row(const Query *query, const Query *candidates, Relation rel)
 {
-	Query	   *select = copy_below(query);
+	Query	   *select = copy_below(query, 1);
 	List	   *conditions = NIL;
 	List	   *targets = NIL;
 	ListCell   *cell;
@@ -177,14 +228,55 @@ subquery_entry(Query *subquery, char *name, bool lateral)
 	return rte;
 }
 
+static RangeTblRef *
+reference_to(int rtindex)
+{
+	RangeTblRef *reference = makeNode(RangeTblRef);
+
+	reference->rtindex = rtindex;
+	return reference;
+}
+
+static Query *
+union_all(Query *first, Query *others)
+{
+	Query	   *result = makeNode(Query);
+	SetOperationStmt *operation = makeNode(SetOperationStmt);
+	ListCell   *cell;
+
+	result->commandType = CMD_SELECT;
+	result->canSetTag = true;
+	result->rtable = list_make2(subquery_entry(first, "first", false), subquery_entry(others, "others", false));
+	result->jointree = makeFromExpr(NIL, NULL);
+	operation->op = SETOP_UNION;
+	operation->all = true;
+	operation->larg = (Node *) reference_to(1);
+	operation->rarg = (Node *) reference_to(2);
+	foreach(cell, first->targetList)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, cell);
+		Var		   *column;
+
+		if (entry->resjunk)
+			continue;
+		column = makeVarFromTargetEntry(1, entry);
+		operation->colTypes = lappend_oid(operation->colTypes, column->vartype);
+		operation->colTypmods = lappend_int(operation->colTypmods, column->vartypmod);
+		operation->colCollations = lappend_oid(operation->colCollations, column->varcollid);
+		result->targetList = lappend(result->targetList, makeTargetEntry((Expr *) column, entry->resno, pstrdup(entry->resname), false));
+	}
+	result->setOperations = (Node *) operation;
+	return result;
+}
+
 static Query *
 lock_one_by_one(Query *query)
 {
 	Query	   *result = makeNode(Query);
 	Relation	rel = table_open(linitial_node(RangeTblEntry, query->rtable)->relid, NoLock);
-	Query	   *candidates = unlocked_candidates(query, rel);
-	Query	   *locked = locked_row(query, candidates, rel);
-	List	   *from = NIL;
+	Query	   *first = unlocked_candidates(query, rel, true);
+	Query	   *locked = locked_row(query, first, rel);
+	Query	   *candidates = union_all(first, unlocked_candidates(query, rel, false));
 	ListCell   *cell;
 
 	table_close(rel, NoLock);
@@ -199,14 +291,7 @@ lock_one_by_one(Query *query)
 	result->limitOption = query->limitOption;
 	result->hasSubLinks = query->hasSubLinks;	/* the limit may have some */
 	result->rtable = list_make2(subquery_entry(candidates, "candidate", false), subquery_entry(locked, "locked", true));
-	for (int i = 1; i <= 2; i++)
-	{
-		RangeTblRef *reference = makeNode(RangeTblRef);
-
-		reference->rtindex = i;
-		from = lappend(from, reference);
-	}
-	result->jointree = makeFromExpr(from, NULL);
+	result->jointree = makeFromExpr(list_make2(reference_to(1), reference_to(2)), NULL);
 	foreach(cell, locked->targetList)
 	{
 		TargetEntry *entry = flatCopyTargetEntry(lfirst_node(TargetEntry, cell));

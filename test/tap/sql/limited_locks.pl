@@ -55,6 +55,17 @@ $waits->query_until(qr/ended/, '');
 $waits->quit;
 is($c->query('r1', "SELECT string_agg(id::text, ' ' ORDER BY id) FROM job WHERE state <> 'new'"), '1 5 7 8 9', 'what was taken');
 
+# ---- all that is asked for at first is somebody else's ----
+
+$c->query('r1', "INSERT INTO job SELECT g, 'more', 0, 'v' FROM generate_series(101, 600) g");
+$c->answer($_, 'BEGIN') foreach @queue;
+my $more = "SELECT id FROM job WHERE state = 'more' ORDER BY prio LIMIT";
+is($c->answer($queue[0], "SELECT count(*), max(id) FROM ($more 240 FOR UPDATE SKIP LOCKED) j"), '240|340', 'equal ones come by the key');
+is($c->answer($queue[1], "$more 1 FOR UPDATE SKIP LOCKED"), '341', 'what comes after the first candidates');
+is($c->answer($queue[2], "SELECT count(*), min(id), max(id) FROM ($more ALL FOR UPDATE SKIP LOCKED) j"), '259|342|600', 'and all the rest, once');
+is($c->answer($queue[3], "$more 1 FOR UPDATE SKIP LOCKED"), '', 'none is left');
+$c->answer($_, 'ROLLBACK') foreach @queue;
+
 # ---- other tables ----
 
 $c->answer($_, 'BEGIN') foreach @queue;
