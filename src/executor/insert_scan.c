@@ -314,7 +314,10 @@ tells_positions(const TesseraRouting *routing, int32 node_id)
 	return tessera_connection_protocol(tessera_participant(routing, node_id, &needs)) >= TESSERA_POSITION_PROTOCOL;
 }
 
-/* The shard of the first row; false: they cannot go in one statement, as a chunk was moved since they were put together. */
+/*
+ * The shard of the first row; false: they cannot go in one statement, as a chunk was moved since they were put together, or the shard does not say
+ * which of them it returns.
+ */
 static bool
 choose_target(TesseraRoute *route, TesseraShardRunRequest *request)
 {

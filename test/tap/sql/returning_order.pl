@@ -89,6 +89,11 @@ my @script = (
 		'ON CONFLICT (id) DO UPDATE SET v = -choosy.v RETURNING v, id',
 	'INSERT INTO nested VALUES ' . values_of('(%d, %d)', \@few) . ' RETURNING *',
 	'INSERT INTO nested SELECT g, g FROM generate_series(200, 450) g ORDER BY g DESC RETURNING id, got',
+	# from tables of several shards, of the same group or another
+	'INSERT INTO inner_rows SELECT id, v + 1000 FROM nested ORDER BY id % 5, id RETURNING id, n',
+	'WITH s AS (SELECT id, v FROM nested ORDER BY v % 3, id) INSERT INTO inner_rows SELECT id, v + 2000 FROM s RETURNING *',
+	'INSERT INTO inner_rows SELECT id, 0 FROM (SELECT id FROM nested ORDER BY v % 4, id LIMIT 100) s ON CONFLICT DO NOTHING RETURNING id',
+	'INSERT INTO choosy SELECT id, v FROM nested ORDER BY v % 7, id ON CONFLICT DO NOTHING RETURNING id, v',
 	'INSERT INTO counted VALUES (3, 1), (1, 1), (2, 1) RETURNING *',
 	'INSERT INTO counted VALUES ' . values_of('(%d, 2)', \@many) . ' ON CONFLICT DO NOTHING RETURNING id',
 	'INSERT INTO counted SELECT g, 3 FROM generate_series(1, 3000) g ORDER BY g DESC ON CONFLICT DO NOTHING RETURNING id, v',
