@@ -18,5 +18,10 @@ CREATE FUNCTION tessera.partial(aggregate "any", state anyelement) RETURNS anyel
 COMMENT ON FUNCTION tessera.partial("any", anyelement) IS
   'in statements of routers: the state of an aggregate over a shard''s rows, in the place of its result';
 
+CREATE FUNCTION tessera.source_position() RETURNS int8
+  LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'tessera_source_position';
+COMMENT ON FUNCTION tessera.source_position() IS
+  'in statements of routers: which of the rows that an INSERT was given, from 0, is the one that it returns';
+
 -- EXPLAIN ANALYZE over nodes (src/executor/explain_remote.c).
 

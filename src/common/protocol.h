@@ -37,6 +37,9 @@
 /* From this one on a move brings the values of generated columns as they are stored. */
 #define TESSERA_GENERATED_PROTOCOL 9
 
+/* From this one on shards say which of several rows an INSERT returns (tessera.source_position). */
+#define TESSERA_POSITION_PROTOCOL 9
+
 /* The parameter of the connection (ParameterStatus) in which they do. */
 #define TESSERA_TIME_PARAMETER "tessera_time"
 

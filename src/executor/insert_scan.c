@@ -7,25 +7,35 @@
  * snapshot of the first (statement number), so that ON CONFLICT and triggers see the statement as one. Rows of one statement that have come to belong
  * to several shards meanwhile are sent one by one.
  *
- * Memory: a batch's values live in its own context, reset when it is sent.
+ * RETURNING hands its rows out in the order of the source's. What goes one by one comes back in it. Otherwise the rows of the source are numbered; of
+ * several that went in one statement each one that comes back says which of them it is (executor/source_position.h), as any may be left out; and all
+ * of them are sorted by their numbers.
+ *
+ * Memory: a batch's values live in its own context, reset when it is sent. The source's rows, and those of RETURNING, take work_mem each, then go to
+ * temporary files.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_operator.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/tuplesort.h"
 #include "utils/tuplestore.h"
 
+#include "common/protocol.h"
 #include "common/stat_routing.h"
 #include "common/version_compat.h"
+#include "control/call.h"
 #include "executor/eflags.h"
 #include "executor/plan_private.h"
 #include "executor/scan_frame.h"
 #include "executor/targets.h"
+#include "session/internal_connection.h"
 #include "transaction/participant.h"
 
 #define MAX_SIZES 4
@@ -41,8 +51,10 @@ typedef struct InsertState
 	List	   *relids;			/* the same, as runs take it */
 	QueryDesc  *source;
 	Tuplestorestate *rows;		/* of the source */
-	Tuplestorestate *returned;	/* of RETURNING */
 	TupleTableSlot *row_slot;
+	Tuplestorestate *returned;	/* of RETURNING, if all rows go one by one */
+	Tuplesortstate *sorted;		/* else: each with its number */
+	TupleTableSlot *numbered;	/* such a row; NULL: there is no RETURNING of several rows at once */
 	TupleTableSlot *returned_slot;
 	bool		done;
 	uint64		inserted;
@@ -65,6 +77,7 @@ typedef struct Batch
 	int			n;
 	Datum	   *values;
 	bool	   *nulls;
+	int64	   *numbers;		/* of the rows, in the source; NULL: not wanted */
 	MemoryContext context;
 } Batch;
 
@@ -77,6 +90,18 @@ int_array(List *list)
 	foreach(cell, list)
 		result[foreach_current_index(cell)] = lfirst_int(cell);
 	return result;
+}
+
+/* Columns of RETURNING, then a number. */
+static TupleDesc
+numbered_desc(TupleDesc returned)
+{
+	TupleDesc	desc = CreateTemplateTupleDesc(returned->natts + 1);
+
+	for (AttrNumber column = 1; column <= returned->natts; column++)
+		TupleDescCopyEntry(desc, column, returned, column);
+	TupleDescInitEntry(desc, returned->natts + 1, "position", INT8OID, -1, 0);
+	return desc;
 }
 
 /* The texts for several rows, and what is needed to keep values until they are sent. */
@@ -94,6 +119,8 @@ prepare_batches(InsertState *state, List *private, const Oid *types)
 	state->typbyval = palloc(sizeof(bool) * Max(state->nparams, 1));
 	for (int i = 0; i < state->nparams; i++)
 		get_typlenbyval(types[i], &state->typlen[i], &state->typbyval[i]);
+	if (batches && state->scan.query->desc)
+		state->numbered = MakeSingleTupleTableSlot(numbered_desc(state->scan.query->desc), &TTSOpsVirtual);
 	foreach(cell, batches)
 	{
 		int			size = intVal(lsecond(lfirst(cell)));
@@ -107,8 +134,9 @@ prepare_batches(InsertState *state, List *private, const Oid *types)
 			all[n++] = INT8OID;
 		Assert(state->nsizes < MAX_SIZES);
 		state->sizes[state->nsizes] = size;
-		state->many[state->nsizes++] = tessera_remote_query_make(strVal(linitial(lfirst(cell))), n, all, state->scan.query->desc,
-																 state->scan.query->natts, NULL);
+		state->many[state->nsizes++] = tessera_remote_query_make(strVal(linitial(lfirst(cell))), n, all,
+																 state->numbered ? state->numbered->tts_tupleDescriptor : NULL,
+																 state->scan.query->natts + 1, NULL);
 		pfree(all);
 	}
 }
@@ -163,13 +191,98 @@ target_of_row(InsertState *state, const TesseraRouting *routing, const Datum *pa
 	return tessera_target_of_key(routing, table, values, nulls, types, &no_row);
 }
 
+/* ---- RETURNING ---- */
+
 static void
-finish_run(InsertState *state)
+begin_returning(InsertState *state)
+{
+	TupleDesc	desc = state->scan.css.ss.ss_ScanTupleSlot->tts_tupleDescriptor;
+
+	if (state->numbered)
+	{
+		AttrNumber	column = desc->natts + 1;
+		Oid			operator = Int8LessOperator;
+		Oid			collation = InvalidOid;
+		bool		nulls_first = false;
+
+		desc = state->numbered->tts_tupleDescriptor;
+		state->sorted = tuplesort_begin_heap(desc, 1, &column, &operator, &collation, &nulls_first, work_mem, NULL, TUPLESORT_NONE);
+	}
+	else
+		state->returned = tuplestore_begin_heap(false, false, work_mem);
+	state->returned_slot = MakeSingleTupleTableSlot(desc, &TTSOpsMinimalTuple);
+}
+
+/* Which of the nrows rows of the statement it is; last: which the one before it was, -1: it is the first. */
+static int64
+position_of(const TupleTableSlot *returned, int column, int64 last, int nrows)
+{
+	int64		position = returned->tts_isnull[column] ? -1 : DatumGetInt64(returned->tts_values[column]);
+
+	if (position <= last || position >= nrows)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("a shard returned row " INT64_FORMAT " of %d after row " INT64_FORMAT, position, nrows, last)));
+	return position;
+}
+
+/* What the run returns of one row, or of several, which have these numbers. */
+static void
+sort_returned(InsertState *state, const int64 *numbers, int nrows)
+{
+	TupleTableSlot *numbered = state->numbered;
+	TupleTableSlot *own = nrows == 1 ? state->scan.css.ss.ss_ScanTupleSlot : numbered;
+	TupleTableSlot *slot;
+	int			natts = state->scan.query->desc->natts;
+	int64		position = nrows == 1 ? 0 : -1;
+
+	while ((slot = tessera_shard_run_next(state->scan.run, own)) != NULL)
+	{
+		slot_getallattrs(slot);
+		if (nrows > 1)
+			position = position_of(slot, natts, position, nrows);
+		if (slot != numbered)
+		{
+			ExecClearTuple(numbered);
+			memcpy(numbered->tts_values, slot->tts_values, sizeof(Datum) * natts);
+			memcpy(numbered->tts_isnull, slot->tts_isnull, sizeof(bool) * natts);
+			ExecStoreVirtualTuple(numbered);
+		}
+		numbered->tts_values[natts] = Int64GetDatum(numbers[position]);
+		numbered->tts_isnull[natts] = false;
+		tuplesort_puttupleslot(state->sorted, numbered);
+	}
+}
+
+/* The next row of RETURNING; NULL: there is none. */
+static TupleTableSlot *
+next_returned(InsertState *state)
+{
+	TupleTableSlot *row = state->returned_slot;
+	TupleTableSlot *slot = state->scan.css.ss.ss_ScanTupleSlot;
+	int			natts = slot->tts_tupleDescriptor->natts;
+
+	if (state->returned)
+		return tuplestore_gettupleslot(state->returned, true, false, row) ? row : NULL;
+	if (!tuplesort_gettupleslot(state->sorted, true, false, row, NULL))
+		return NULL;
+	slot_getallattrs(row);
+	ExecClearTuple(slot);
+	memcpy(slot->tts_values, row->tts_values, sizeof(Datum) * natts);
+	memcpy(slot->tts_isnull, row->tts_isnull, sizeof(bool) * natts);
+	return ExecStoreVirtualTuple(slot);
+}
+
+/* numbers: of the nrows rows that it has inserted; NULL: not wanted. */
+static void
+finish_run(InsertState *state, const int64 *numbers, int nrows)
 {
 	TesseraShardRun *run = state->scan.run;
 	TupleTableSlot *slot;
 
-	if (state->returned)
+	if (state->sorted)
+		sort_returned(state, numbers, nrows);
+	else if (state->returned)
 		while ((slot = tessera_shard_run_next(run, state->scan.css.ss.ss_ScanTupleSlot)) != NULL)
 			tuplestore_puttupleslot(state->returned, slot);
 	state->inserted += tessera_shard_run_complete(run);
@@ -184,11 +297,27 @@ typedef struct RowsRoute
 	TesseraRoute route;			/* first */
 	const Datum *values;		/* row by row */
 	const bool *nulls;
+	const int64 *numbers;
 	int			nrows;
 	int32		node_id;		/* where they belong */
 } RowsRoute;
 
-/* The shard of the first row; false: not all belong to it, as a chunk was moved since they were put together. */
+/* True unless the shard is of a version that does not say which of several rows it returns. */
+static bool
+tells_positions(const TesseraRouting *routing, int32 node_id)
+{
+	TesseraCommandNeeds needs = {.write = true, .aside = true};
+
+	/* what runs on a shard reaches no other */
+	if (node_id == routing->self || tessera_internal_connection())
+		return true;
+	return tessera_connection_protocol(tessera_participant(routing, node_id, &needs)) >= TESSERA_POSITION_PROTOCOL;
+}
+
+/*
+ * The shard of the first row; false: they cannot go in one statement, as a chunk was moved since they were put together, or the shard does not say
+ * which of them it returns.
+ */
 static bool
 choose_target(TesseraRoute *route, TesseraShardRunRequest *request)
 {
@@ -199,6 +328,8 @@ choose_target(TesseraRoute *route, TesseraShardRunRequest *request)
 	for (int i = 1; i < rows->nrows; i++)
 		if (target_of_row(state, request->routing, rows->values + i * state->nparams, rows->nulls + i * state->nparams) != rows->node_id)
 			return false;
+	if (state->sorted && rows->nrows > 1 && !tells_positions(request->routing, rows->node_id))
+		return false;
 	request->ntargets = 1;
 	request->targets = &rows->node_id;
 	return true;
@@ -213,30 +344,32 @@ begin_anew(TesseraRoute *route, TesseraShardRunRequest *request)
 	state->statement = request->statement = tessera_next_statement();
 }
 
-/* nrows rows, with these parameters of the query. false: they do not belong to one shard any more, nothing was run. */
+/* Rows by the query with these parameters. false: they cannot go in one statement, nothing was run. */
 static bool
-insert_by(InsertState *state, TesseraRemoteQuery *query, const Datum *params, const bool *isnull, const Datum *rows, const bool *row_nulls, int nrows)
+insert_by(InsertState *state, TesseraRemoteQuery *query, const Datum *params, const bool *isnull, RowsRoute *rows)
 {
-	RowsRoute	route = {
-		.route = {.owner = state, .choose = choose_target, .stale = begin_anew}, .values = rows, .nulls = row_nulls, .nrows = nrows,
-	};
 	TesseraShardRunRequest request = {
 		.query = query, .values = params, .nulls = isnull, .write = true, .statement = state->statement, .relids = state->relids,
 		.instrument = state->scan.css.ss.ps.state->es_instrument,
 	};
-	bool		runs = tessera_scan_run(&state->scan, &route.route, &request);
+	bool		runs;
 
+	rows->route = (TesseraRoute) {.owner = state, .choose = choose_target, .stale = begin_anew};
+	runs = tessera_scan_run(&state->scan, &rows->route, &request);
 	if (runs)
-		finish_run(state);
+		finish_run(state, rows->numbers, rows->nrows);
 	else
 		tessera_scan_stop(&state->scan);
 	return runs;
 }
 
+/* number: NULL: not wanted. */
 static void
-insert_row(InsertState *state, const Datum *values, const bool *nulls)
+insert_row(InsertState *state, const Datum *values, const bool *nulls, const int64 *number)
 {
-	(void) insert_by(state, state->scan.query, values, nulls, values, nulls, 1);
+	RowsRoute	row = {.values = values, .nulls = nulls, .numbers = number, .nrows = 1};
+
+	(void) insert_by(state, state->scan.query, values, nulls, &row);
 }
 
 /* ---- several rows at once ---- */
@@ -254,28 +387,39 @@ batch_for(InsertState *state, int32 node_id)
 	batch->node_id = node_id;
 	batch->values = palloc(sizeof(Datum) * state->sizes[0] * state->nparams);
 	batch->nulls = palloc(sizeof(bool) * state->sizes[0] * state->nparams);
+	if (state->sorted)
+		batch->numbers = palloc(sizeof(int64) * state->sizes[0]);
 	batch->context = AllocSetContextCreate(state->scan.css.ss.ps.state->es_query_cxt, "tessera insert batch", ALLOCSET_DEFAULT_SIZES);
 	state->batches = lappend(state->batches, batch);
 	return batch;
 }
 
-/* n rows from the first-th on in one statement. false: they do not belong to one shard any more, nothing was run. */
+/* Number of a row of the batch, and of those behind it; NULL: not wanted. */
+static const int64 *
+numbers_from(const Batch *batch, int row)
+{
+	return batch->numbers ? batch->numbers + row : NULL;
+}
+
+/* n rows from the first-th on in one statement. false: they cannot go in one, nothing was run. */
 static bool
 insert_many(InsertState *state, Batch *batch, int first, int which, int n)
 {
 	int			size = state->sizes[which];
 	int			columns = state->row_columns;
 	int			nparams = state->many[which]->nparams;
-	const Datum *rows = batch->values + first * state->nparams;
-	const bool *rows_nulls = batch->nulls + first * state->nparams;
+	RowsRoute	rows = {
+		.values = batch->values + first * state->nparams, .nulls = batch->nulls + first * state->nparams, .numbers = numbers_from(batch, first),
+		.nrows = n,
+	};
 	Datum	   *values = palloc0(sizeof(Datum) * nparams);
 	bool	   *nulls = palloc(sizeof(bool) * nparams);
 
 	memset(nulls, true, sizeof(bool) * nparams);
 	for (int i = 0; i < n; i++)
 	{
-		const Datum *row = rows + i * state->nparams;
-		const bool *row_nulls = rows_nulls + i * state->nparams;
+		const Datum *row = rows.values + i * state->nparams;
+		const bool *row_nulls = rows.nulls + i * state->nparams;
 
 		memcpy(values + i * columns, row, sizeof(Datum) * columns);
 		memcpy(nulls + i * columns, row_nulls, sizeof(bool) * columns);
@@ -287,7 +431,7 @@ insert_many(InsertState *state, Batch *batch, int first, int which, int n)
 		values[nparams - 1] = Int64GetDatum(n);
 		nulls[nparams - 1] = false;
 	}
-	return insert_by(state, state->many[which], values, nulls, rows, rows_nulls, n);
+	return insert_by(state, state->many[which], values, nulls, &rows);
 }
 
 /* How many of the rows that are left go in the next statement, and by which of the texts for several. */
@@ -320,8 +464,8 @@ send_batch(InsertState *state, Batch *batch)
 		CHECK_FOR_INTERRUPTS();
 		size = next_size(state, batch->n - sent, &which);
 		if (size == 1 || !insert_many(state, batch, sent, which, size))
-			for (int i = 0; i < size; i++)
-				insert_row(state, batch->values + (sent + i) * state->nparams, batch->nulls + (sent + i) * state->nparams);
+			for (int i = sent; i < sent + size; i++)
+				insert_row(state, batch->values + i * state->nparams, batch->nulls + i * state->nparams, numbers_from(batch, i));
 		sent += size;
 		MemoryContextSwitchTo(before);
 		MemoryContextReset(state->row_context);
@@ -343,7 +487,7 @@ params_of_row(InsertState *state, TupleTableSlot *row, Datum *values, bool *null
 }
 
 static void
-add_to_batch(InsertState *state, const Datum *values, const bool *nulls)
+add_to_batch(InsertState *state, const Datum *values, const bool *nulls, int64 number)
 {
 	Batch	   *batch = batch_for(state, target_of_row(state, tessera_routing(), values, nulls));
 	MemoryContext before = MemoryContextSwitchTo(batch->context);
@@ -355,6 +499,8 @@ add_to_batch(InsertState *state, const Datum *values, const bool *nulls)
 		batch->values[base + i] = nulls[i] ? (Datum) 0 : datumCopy(values[i], state->typbyval[i], state->typlen[i]);
 	}
 	MemoryContextSwitchTo(before);
+	if (batch->numbers)
+		batch->numbers[batch->n] = number;
 	if (++batch->n == state->sizes[0])
 		send_batch(state, batch);
 }
@@ -366,16 +512,14 @@ insert_rows(InsertState *state)
 	MemoryContext before = MemoryContextSwitchTo(estate->es_query_cxt);
 	Datum	   *values;
 	bool	   *nulls;
+	int64		number = 0;
 	ListCell   *cell;
 
 	tessera_stat_count(TESSERA_STAT_INSERT);
 	read_source(state);
 	state->statement = tessera_next_statement();
 	if (state->scan.flags & STATEMENT_RETURNS_ROWS)
-	{
-		state->returned = tuplestore_begin_heap(false, false, work_mem);
-		state->returned_slot = MakeSingleTupleTableSlot(state->scan.css.ss.ss_ScanTupleSlot->tts_tupleDescriptor, &TTSOpsMinimalTuple);
-	}
+		begin_returning(state);
 	values = palloc(sizeof(Datum) * Max(state->nparams, 1));
 	nulls = palloc(sizeof(bool) * Max(state->nparams, 1));
 	while (tuplestore_gettupleslot(state->rows, true, false, state->row_slot))
@@ -384,16 +528,18 @@ insert_rows(InsertState *state)
 		params_of_row(state, state->row_slot, values, nulls);
 		if (state->nsizes > 0)
 		{
-			add_to_batch(state, values, nulls);
+			add_to_batch(state, values, nulls, number++);
 			continue;
 		}
 		MemoryContextSwitchTo(state->row_context);
-		insert_row(state, values, nulls);
+		insert_row(state, values, nulls, NULL);
 		MemoryContextSwitchTo(estate->es_query_cxt);
 		MemoryContextReset(state->row_context);
 	}
 	foreach(cell, state->batches)
 		send_batch(state, lfirst(cell));
+	if (state->sorted)
+		tuplesort_performsort(state->sorted);
 	state->done = true;
 	MemoryContextSwitchTo(before);
 }
@@ -403,18 +549,20 @@ next(TesseraScan *scan)
 {
 	InsertState *state = (InsertState *) scan;
 	EState	   *estate = scan->css.ss.ps.state;
+	bool		returns = (scan->flags & STATEMENT_RETURNS_ROWS) != 0;
+	TupleTableSlot *slot;
 
 	if (!state->done)
 	{
 		insert_rows(state);
-		if (!state->returned)
+		if (!returns)
 			estate->es_processed += state->inserted;
 	}
-	if (!state->returned || !tuplestore_gettupleslot(state->returned, true, false, state->returned_slot))
-		return NULL;
+	slot = returns ? next_returned(state) : NULL;
 	/* counted as they are handed out, as core counts them */
-	estate->es_processed++;
-	return state->returned_slot;
+	if (slot)
+		estate->es_processed++;
+	return slot;
 }
 
 static void
@@ -426,10 +574,14 @@ end(TesseraScan *scan)
 		ExecDropSingleTupleTableSlot(state->row_slot);
 	if (state->returned_slot)
 		ExecDropSingleTupleTableSlot(state->returned_slot);
+	if (state->numbered)
+		ExecDropSingleTupleTableSlot(state->numbered);
 	if (state->rows)
 		tuplestore_end(state->rows);
 	if (state->returned)
 		tuplestore_end(state->returned);
+	if (state->sorted)
+		tuplesort_end(state->sorted);
 	tessera_nested_end(scan, state->source);
 }
 

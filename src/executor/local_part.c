@@ -29,6 +29,7 @@
 #include "common/version_compat.h"
 #include "executor/load_tracking.h"
 #include "executor/local_part.h"
+#include "executor/source_position.h"
 #include "session/check_as.h"
 #include "session/row_write.h"
 
@@ -256,6 +257,7 @@ tessera_local_begin(const char *sql, int nparams, const Oid *types, const Datum 
 	standard_ExecutorStart(part->query, eflags);
 	if (tessera_is_row_write(sql))
 		tessera_row_write_started(part->query->planstate);
+	tessera_source_position_started(part->query);
 	tessera_load_start(part->query, eflags);
 	if (part->push_snapshot)
 		PopActiveSnapshot();

@@ -71,7 +71,10 @@ typedef enum TesseraInsertPrivate
 	INSERT_RELID,				/* Integer */
 	INSERT_SOURCE,				/* PlannedStmt of the rows */
 	INSERT_FLAGS,				/* Integer: STATEMENT_RETURNS_ROWS, STATEMENT_COUNTED_ROWS */
-	/* List of (String, Integer): the same for so many rows at once, largest first; row columns' parameters row by row, the others behind */
+	/*
+	 * List of (String, Integer): the same for so many rows at once, largest first; row columns' parameters row by row, the others behind. RETURNING
+	 * has one more column, the row's position among them
+	 */
 	INSERT_BATCHES,
 	INSERT_ROW_COLUMNS,			/* Integer: how many of the parameters, the first ones, are columns of the row */
 	INSERT_COUNT

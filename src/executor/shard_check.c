@@ -36,6 +36,7 @@
 #include "executor/reference_check.h"
 #include "executor/replicated.h"
 #include "executor/shard_check.h"
+#include "executor/source_position.h"
 #include "executor/statement_cut.h"
 #include "routing/write_gate.h"
 #include "session/row_write.h"
@@ -526,6 +527,8 @@ executor_start(QueryDesc *query, int eflags)
 	query->estate->es_top_eflags |= found;
 	if (outermost && tessera_is_row_write(query->sourceText))
 		tessera_row_write_started(query->planstate);
+	if (outermost)
+		tessera_source_position_started(query);
 	if (references)
 		tessera_replicated_cascade_started(query->planstate);
 	if (found & TESSERA_EXEC_KEPT_SNAPSHOT)

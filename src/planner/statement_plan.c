@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/table.h"
 #include "access/sysattr.h"
 #include "catalog/namespace.h"
@@ -35,6 +36,7 @@
 #include "common/version_compat.h"
 #include "executor/plan_private.h"
 #include "executor/scan_frame.h"
+#include "executor/source_position.h"
 #include "executor/targets.h"
 #include "planner/pruning_conditions.h"
 #include "planner/statement_plan.h"
@@ -875,6 +877,15 @@ first_values(RangeTblEntry *values, int param)
 	return rte;
 }
 
+/* What RETURNING of several rows has behind the statement's own columns: which of them the row is. */
+static TargetEntry *
+position_column(AttrNumber column)
+{
+	FuncExpr   *call = makeFuncExpr(tessera_source_position_function(), INT8OID, NIL, InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
+
+	return makeTargetEntry((Expr *) call, column, pstrdup("position"), false);
+}
+
 /*
  * The prepared INSERT of one row, made one of n rows: VALUES of n lists. columns: of the row. counted: the number of a further parameter, which
  * says how many of the lists count; 0: all do.
@@ -918,6 +929,8 @@ batch_query(const Query *row, int columns, int n, int counted)
 	context.shift = 0;
 	batch->onConflict = (OnConflictExpr *) batch_mutator((Node *) batch->onConflict, &context);
 	batch->returningList = (List *) batch_mutator((Node *) batch->returningList, &context);
+	if (batch->returningList)
+		batch->returningList = lappend(batch->returningList, position_column(list_length(batch->returningList) + 1));
 	return batch;
 }
 
@@ -941,7 +954,7 @@ fires_by_statement(Oid relid)
 
 /*
  * Texts for several rows at once, largest first, as far as the source can have so many. counted: each takes as many rows or fewer, and one more
- * parameter that says how many, so that the rows of a shard go in one statement.
+ * parameter that says how many, so that the rows of a shard go in one statement. None if the rows that come back could not be told apart.
  */
 static List *
 batch_texts(Query *insert, const Query *row, int params, bool counted)
@@ -956,6 +969,8 @@ batch_texts(Query *insert, const Query *row, int params, bool counted)
 		if (lfirst_node(RangeTblEntry, cell)->rtekind == RTE_VALUES)
 			expected = list_length(lfirst_node(RangeTblEntry, cell)->values_lists);
 	if (insert->jointree->fromlist == NIL || columns == 0)
+		return NIL;
+	if (row->returningList && (!OidIsValid(tessera_source_position_function()) || list_length(row->returningList) >= MaxTupleAttributeNumber))
 		return NIL;
 	for (int i = counted ? 0 : 1; i < lengthof(sizes); i++)
 	{

@@ -48,6 +48,7 @@ src/executor/local_statement.c running statement
 src/executor/ownership.c owned_function session
 src/executor/ownership.c require_owned_function session
 src/executor/shard_run.c last_explained session
+src/executor/source_position.c statements statement
 src/failover/outdated_placements.c seen worker
 src/load/written_rows.c watches statement
 src/migration/migration_control.c offered_slot process
