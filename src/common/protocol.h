@@ -10,7 +10,7 @@
 #define TESSERA_PROTOCOL_H
 
 #ifndef TESSERA_PROTOCOL
-#define TESSERA_PROTOCOL 9
+#define TESSERA_PROTOCOL 10
 #endif
 
 /* The oldest that this version of the extension can speak. */
@@ -38,7 +38,7 @@
 #define TESSERA_GENERATED_PROTOCOL 9
 
 /* From this one on shards say which of several rows an INSERT returns (tessera.source_position). */
-#define TESSERA_POSITION_PROTOCOL 9
+#define TESSERA_POSITION_PROTOCOL 10
 
 /* The parameter of the connection (ParameterStatus) in which they do. */
 #define TESSERA_TIME_PARAMETER "tessera_time"
