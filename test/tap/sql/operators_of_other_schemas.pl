@@ -87,7 +87,7 @@ my @conditions = (
 my %queries = (
 	merged => q{SELECT id, name, t.name AS tn, u.name AS un FROM t JOIN u USING (name, id)},
 	left_merged => q{SELECT id, name, count(*) FROM t LEFT JOIN u USING (name, id) GROUP BY id, name},
-	full_merged => q{SELECT name, count(*), min(coalesce(t.id, u.id)) FROM t FULL JOIN u USING (name, id) GROUP BY name},
+	full_merged => q{SELECT lower(name) AS low, count(*), min(coalesce(t.id, u.id)) FROM t FULL JOIN u USING (name, id) GROUP BY name},
 	three => q{SELECT id, x.name, x.n FROM t JOIN u USING (id) JOIN t x USING (id) WHERE u.name IS NOT DISTINCT FROM x.name},
 	three_by_name => q{SELECT id, name, (SELECT min(y.name) FROM u y WHERE y.id = id AND y.name = x.name) } .
 		q{FROM t JOIN u USING (name, id) LEFT JOIN t x USING (name, id)},
