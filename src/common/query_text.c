@@ -8,6 +8,8 @@
  *
  * Nor does core print a coercion to a domain that nobody has written, as the result of an SQL function that was put in place has it. What a SELECT
  * returns is taken for values of the types that it has here (rows/stored_value.h): so the check must be made there.
+ *
+ * Nor does it print the schemas of operators where SQL has no place for them: operator_names.h.
  */
 #include "postgres.h"
 
@@ -18,6 +20,7 @@
 #include "utils/lsyscache.h"
 #include "utils/ruleutils.h"
 
+#include "common/operator_names.h"
 #include "common/query_text.h"
 
 /* True if the one relation has a column of that name. */
@@ -88,10 +91,12 @@ show_domains(Node *node, void *context)
 char *
 tessera_query_text(Query *query)
 {
-	List	   *relations = query->rtable;
+	List	   *relations;
 	RangeTblEntry *other;
 	char	   *text;
 
+	query = tessera_name_operators(query);
+	relations = query->rtable;
 	(void) show_domains_of_selects((Node *) query, NULL);
 	if (!needs_prefixes(query))
 		return pg_get_querydef(query, false);

@@ -18,6 +18,7 @@
 #include "rewrite/rewriteManip.h"
 #include "utils/lsyscache.h"
 
+#include "common/join_entry.h"
 #include "planner/planner.h"
 #include "planner/ship.h"
 #include "planner/table_path.h"
@@ -170,46 +171,6 @@ add_table(PlannerInfo *root, Query *query, Index relid)
 	query->rtable = lappend(query->rtable, table);
 }
 
-/* What the deparser wants to know of a join's side: its columns, but for dropped ones. Returns their numbers there. */
-static List *
-add_columns(const Query *query, Index side, RangeTblEntry *join)
-{
-	RangeTblEntry *rte = rt_fetch(side, query->rtable);
-	List	   *attributes = NIL;
-	ListCell   *cell;
-
-	foreach(cell, rte->eref->colnames)
-	{
-		AttrNumber	attribute = foreach_current_index(cell) + 1;
-		Oid			type;
-		Oid			collation;
-		int32		typmod;
-
-		if (get_rte_attribute_is_dropped(rte, attribute))
-			continue;
-		if (rte->rtekind == RTE_RELATION)
-			get_atttypetypmodcoll(rte->relid, attribute, &type, &typmod, &collation);
-		else
-		{
-			const Var  *column = list_nth_node(Var, rte->joinaliasvars, attribute - 1);
-
-			type = column->vartype;
-			typmod = column->vartypmod;
-			collation = column->varcollid;
-		}
-		join->joinaliasvars = lappend(join->joinaliasvars, makeVar(side, attribute, type, typmod, collation, 0));
-		join->eref->colnames = lappend(join->eref->colnames, copyObject(lfirst(cell)));
-		attributes = lappend_int(attributes, attribute);
-	}
-	return attributes;
-}
-
-static Index
-side_index(Node *side)
-{
-	return IsA(side, RangeTblRef) ? ((RangeTblRef *) side)->rtindex : ((JoinExpr *) side)->rtindex;
-}
-
 /* A tree of joins, with entries in the query's range table: each join's stands behind those of its sides. */
 static Node *
 join_tree(PlannerInfo *root, Query *query, Node *tree, TesseraScanText *text)
@@ -229,8 +190,7 @@ join_tree(PlannerInfo *root, Query *query, Node *tree, TesseraScanText *text)
 	rte->rtekind = RTE_JOIN;
 	rte->jointype = join->jointype;
 	rte->eref = makeAlias("unnamed_join", NIL);
-	rte->joinleftcols = add_columns(query, side_index(made->larg), rte);
-	rte->joinrightcols = add_columns(query, side_index(made->rarg), rte);
+	tessera_set_join_columns(rte, query, made->larg, made->rarg);
 	query->rtable = lappend(query->rtable, rte);
 	made->rtindex = list_length(query->rtable);
 	return (Node *) made;

@@ -32,6 +32,7 @@
 
 #include "catalog/portable_types.h"
 #include "catalog/relation.h"
+#include "common/operator_names.h"
 #include "common/version_compat.h"
 #include "planner/ship.h"
 
@@ -62,6 +63,7 @@ is_node_bound(Oid function)
 typedef struct ShipContext
 {
 	bool		writing;
+	bool		hides;			/* an operator is hidden, found while the rest is asked; what a domain's checks call is not printed */
 	TesseraReason *reason;
 } ShipContext;
 
@@ -362,13 +364,15 @@ static bool
 domain_stays(Oid domain, ShipContext *context)
 {
 	DomainConstraintRef *checks = palloc0(sizeof(DomainConstraintRef)); /* the memory context keeps a pointer to it */
+	bool		hides = context->hides;
+	bool		stays = false;
 	ListCell   *cell;
 
 	InitDomainConstraintRef(domain, checks, CurrentMemoryContext, false);
 	foreach(cell, checks->constraints)
-		if (stays_walker((Node *) ((DomainConstraintState *) lfirst(cell))->check_expr, context))
-			return true;
-	return false;
+		stays = stays || stays_walker((Node *) ((DomainConstraintState *) lfirst(cell))->check_expr, context);
+	context->hides = hides;
+	return stays;
 }
 
 /* Functions that the node calls by way of an object that it names. */
@@ -399,6 +403,7 @@ stays_walker(Node *node, ShipContext *context)
 		return refuse(context, "it assigns several elements or fields of one column", "Assign the whole column.");
 	if (names_temporary_type(node))
 		return refuse(context, "it uses a temporary type, which other nodes do not have", "Use a type that is not temporary.");
+	context->hides = context->hides || tessera_hides_operator(node);
 	switch (nodeTag(node))
 	{
 		case T_NextValueExpr:
@@ -1069,5 +1074,10 @@ tessera_prepare_query(Query *query, bool writing, List **params, TesseraReason *
 		return !refuse(&ship, "it reads a temporary view of another role", "Read the tables themselves.");
 	if (leaks_number((Node *) query, NULL))
 		return !refuse(&ship, "it uses the number of a table, which differs from node to node", "Use tableoid::regclass.");
-	return !stays_walker((Node *) query, &ship);
+	if (stays_walker((Node *) query, &ship))
+		return false;
+	if (ship.hides && !tessera_operators_print((Node *) query))
+		return !refuse(&ship, "it uses an operator that search_path does not find, where SQL cannot name its schema",
+					   "Put the schema of the operator into search_path.");
+	return true;
 }

@@ -41,6 +41,7 @@
 #include "utils/selfuncs.h"
 #include "utils/snapmgr.h"
 
+#include "common/operator_names.h"
 #include "common/version_compat.h"
 #include "executor/ownership.h"
 #include "executor/plan_private.h"
@@ -450,10 +451,10 @@ needed_attributes(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *l
 
 /*
  * COLLATE became an implicit RelabelType in planning and would not be printed (doc/design.md#collations-lost); PlaceHolderVars and SubPlans do not
- * print at all.
+ * print at all. hides: set if an operator is hidden.
  */
 static bool
-prints_wrong(Node *node, void *context)
+prints_wrong(Node *node, bool *hides)
 {
 	if (node == NULL)
 		return false;
@@ -464,13 +465,17 @@ prints_wrong(Node *node, void *context)
 		return true;
 	if (IsA(node, Var) && ((Var *) node)->varattno < 0)
 		return true;
-	return expression_tree_walker(node, prints_wrong, context);
+	*hides = *hides || tessera_hides_operator(node);
+	return expression_tree_walker(node, prints_wrong, hides);
 }
 
 bool
 tessera_scan_ships(Node *node)
 {
-	return !prints_wrong(node, NULL) && !contain_volatile_functions(node) && tessera_expression_ships(node);
+	bool		hides = false;
+
+	return !prints_wrong(node, &hides) && !contain_volatile_functions(node) && tessera_expression_ships(node) &&
+		(!hides || tessera_operators_print(node));
 }
 
 bool
