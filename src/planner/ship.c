@@ -538,6 +538,9 @@ tessera_becomes_param(Node *node, bool conditional)
 {
 	if (IsA(node, Param))
 		return ((Param *) node)->paramkind == PARAM_EXTERN && ((Param *) node)->location != OWN_PARAM;
+	/* volatile, but one value for all of the client's statement */
+	if (IsA(node, FuncExpr) && ((FuncExpr *) node)->funcid == F_CURRENT_QUERY)
+		return true;
 	if (!is_expression(node) || needs_row(node, NULL) || !contain_mutable_functions(node) || contain_volatile_functions(node) ||
 		get_typtype(exprType(node)) == TYPTYPE_PSEUDO)
 		return false;
