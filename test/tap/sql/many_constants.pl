@@ -75,6 +75,12 @@ my @short = (
 		'UPDATE t SET v = v + 1 WHERE k IN (%s)', 'DELETE FROM t WHERE v IN (%s)', 'UPDATE t SET v = v + 1 WHERE k = 14 AND b IN (%s)',
 		'UPDATE pl SET v = v + 1 WHERE k IN (%s)', 'DELETE FROM u WHERE k = 14 AND w NOT IN (%s)',
 		'SELECT FROM t JOIN u USING (k) WHERE k = 14 AND w IN (%s)', 'SELECT FROM t LEFT JOIN u USING (k) WHERE w IN (%s)'),
+	# variables and columns among them
+	(map { 'DO $$ DECLARE x int = 1; y bigint = 14; n int; BEGIN FOR i IN 1 .. 8 LOOP x = i; ' .
+			"UPDATE t SET v = v - 1 WHERE $_; y = y + i; END LOOP; END \$\$; SELECT k, v FROM t" }
+		'k IN (x, y, 3, x + 1, 5, 6, 7, 8, 9, 10, 11, NULL)', 'b IN (x, n, 3, x, 5, 6, 7, 8, 9, 10, 11, NULL)',
+		'k = 14 AND b IN (x, y, 3, 4, 5, 6, 7, 8, 9, 10, 11, k)', 'k = 14 AND b IN (x, y, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)',
+		's IN (x::text, y::text, n::text, chr(x), chr(5), chr(6), chr(7), chr(8), chr(9), chr(10), chr(11), \'s3\')'),
 );
 is($c->table_differs($_, \@short), 0, "from $_: " . scalar(@short) . ' statements with lists') foreach $c->names;
 
