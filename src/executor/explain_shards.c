@@ -288,13 +288,11 @@ remote_plan(const TesseraShardRunRequest *request, int32 node_id, bool costs)
 static char *
 local_plan(const TesseraShardRunRequest *request, bool costs)
 {
-	TesseraRemoteQuery *query = request->query;
 	TesseraRoutedBy routed = {.routing = request->routing};
 	TesseraLocalPart *part;
 	char	   *plan;
 
-	part = tessera_local_begin(query->sql, query->nparams, query->types, request->values, request->nulls, request->snapshot, &routed,
-							   EXEC_FLAG_EXPLAIN_ONLY, 0);
+	part = tessera_local_begin(request->query, request->values, request->nulls, request->snapshot, &routed, EXEC_FLAG_EXPLAIN_ONLY, 0);
 	plan = tessera_plan_text(tessera_local_query(part), false, 0, costs);
 	tessera_local_end(part);
 	return plan;

@@ -230,12 +230,31 @@ tessera_local_plan(const char *sql, int nparams, const Oid *types, ParamListInfo
 	return get_plan(find_plan(sql, nparams, types), params);
 }
 
-TesseraLocalPart *
-tessera_local_begin(const char *sql, int nparams, const Oid *types, const Datum *values, const bool *nulls, Snapshot snapshot,
-					const TesseraRoutedBy *routed, int eflags, int instrument)
+/* The plan of a text that is not kept: it goes by these values. */
+static CachedPlan *
+plan_once(const TesseraRemoteQuery *query, ParamListInfo params)
 {
-	ParamListInfo params = tessera_local_params(nparams, types, values, nulls);
-	CachedPlan *plan = tessera_local_plan(sql, nparams, types, params);
+	LocalPlan	plan = {.source = make_plan_source(query->sql, query->nparams, query->types)};
+	CachedPlan *volatile cached;
+
+	PG_TRY();
+	{
+		cached = get_plan(&plan, params);
+	}
+	PG_FINALLY();
+	{
+		DropCachedPlan(plan.source);	/* not the plan, which has a reference of its own */
+	}
+	PG_END_TRY();
+	return cached;
+}
+
+TesseraLocalPart *
+tessera_local_begin(const TesseraRemoteQuery *query, const Datum *values, const bool *nulls, Snapshot snapshot, const TesseraRoutedBy *routed,
+					int eflags, int instrument)
+{
+	ParamListInfo params = tessera_local_params(query->nparams, query->types, values, nulls);
+	CachedPlan *plan = query->once ? plan_once(query, params) : tessera_local_plan(query->sql, query->nparams, query->types, params);
 	PlannedStmt *statement = linitial_node(PlannedStmt, plan->stmt_list);
 	TesseraLocalPart *part;
 
@@ -251,11 +270,11 @@ tessera_local_begin(const char *sql, int nparams, const Oid *types, const Datum 
 	part->snapshot = snapshot;
 	part->push_snapshot = !ActiveSnapshotSet() || GetActiveSnapshot() != snapshot;
 	part->to_completion = statement->commandType != CMD_SELECT || statement->hasModifyingCTE || statement->parallelModeNeeded;
-	part->query = CreateQueryDesc(statement, sql, snapshot, InvalidSnapshot, None_Receiver, params, NULL, instrument);
+	part->query = CreateQueryDesc(statement, query->sql, snapshot, InvalidSnapshot, None_Receiver, params, NULL, instrument);
 	if (part->push_snapshot)
 		PushActiveSnapshot(snapshot);
 	standard_ExecutorStart(part->query, eflags);
-	if (tessera_is_row_write(sql))
+	if (tessera_is_row_write(query->sql))
 		tessera_row_write_started(part->query->planstate);
 	tessera_source_position_started(part->query);
 	tessera_load_start(part->query, eflags);

@@ -15,6 +15,7 @@
 #include "utils/plancache.h"
 #include "utils/snapshot.h"
 
+#include "executor/remote_query.h"
 #include "executor/shard_check.h"
 
 typedef struct TesseraLocalPart TesseraLocalPart;
@@ -38,8 +39,8 @@ extern CachedPlan *tessera_local_plan(const char *sql, int nparams, const Oid *t
  * Plans (or takes the cached plan), locks, checks the versions the router goes by under the snapshot, and starts. NULL: the placement does not fit
  * (stale); nothing was run. May wait at a gate. write: runs to completion at the first fetch.
  */
-extern TesseraLocalPart *tessera_local_begin(const char *sql, int nparams, const Oid *types, const Datum *values, const bool *nulls,
-											 Snapshot snapshot, const TesseraRoutedBy *routed, int eflags, int instrument);
+extern TesseraLocalPart *tessera_local_begin(const TesseraRemoteQuery *query, const Datum *values, const bool *nulls, Snapshot snapshot,
+											 const TesseraRoutedBy *routed, int eflags, int instrument);
 
 /* Next row, or NULL at the end. The slot is the nested plan's own (or a spool's): valid until the next call. */
 extern TupleTableSlot *tessera_local_next(TesseraLocalPart *part);

@@ -70,7 +70,8 @@ routed_scan(QueryDesc *query, int eflags)
 	if (scan == NULL || !IsA(scan, CustomScan) || scan->methods != &tessera_statement_scan.plan)
 		return NULL;
 	if (eflags != 0 || query->instrument_options != 0 || query->crosscheck_snapshot != InvalidSnapshot ||
-		list_length(scan->custom_exprs) > MAX_VALUES || (intVal(list_nth(scan->custom_private, STATEMENT_FLAGS)) & STATEMENT_MANY) != 0 ||
+		list_length(scan->custom_exprs) > MAX_VALUES ||
+		(intVal(list_nth(scan->custom_private, STATEMENT_FLAGS)) & (STATEMENT_MANY | STATEMENT_ONCE)) != 0 ||
 		list_nth(scan->custom_private, STATEMENT_READS) != NIL)
 		return NULL;
 	return scan;

@@ -36,6 +36,7 @@ typedef enum TesseraStatementFlags
 	STATEMENT_MANY = 4,			/* goes to every shard that owns part of its (one) group, if no pin bounds it */
 	STATEMENT_DML = 8,			/* sets es_processed */
 	STATEMENT_CURRENT_OF = 64,	/* of the row where a cursor stands */
+	STATEMENT_ONCE = 256,		/* neither its text nor a plan of it is kept where it runs */
 	STATEMENT_COUNTED_ROWS = 128,	/* routed rows: the rows of a shard go in one statement, which triggers for each statement see */
 	TABLE_SINGLE = 16,			/* T3: the statement's only fragment, run once */
 	TABLE_NODES = 32			/* T3: its rows' tableoid is the number of the node that they lie on (planner/cursor_rows.h) */

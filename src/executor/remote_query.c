@@ -129,6 +129,7 @@ tessera_remote_query_probe(const TesseraRemoteQuery *query)
 	probe = tessera_remote_query_make(psprintf("SELECT FROM (%s) AS held WHERE false", query->text), query->nparams, query->types, NULL, 0, NULL);
 	if (OidIsValid(query->check_as))
 		tessera_remote_query_check_as(probe, query->check_as);
+	probe->once = query->once;
 	return probe;
 }
 

@@ -22,6 +22,7 @@ typedef struct TesseraRemoteQuery
 	const char *sql;			/* what is sent */
 	const char *text;			/* the statement itself: the same, if it is read by the current user's rights */
 	Oid			check_as;		/* else by whose */
+	bool		once;			/* neither the text nor a plan of it is kept where it runs; false as it is made */
 	int			nparams;
 	Oid		   *types;			/* of the parameters, here */
 	TupleDesc	desc;			/* rows returned; NULL: none */

@@ -123,7 +123,7 @@ send_to(TesseraShardRun *run, TesseraShardRunTarget *target, const TesseraShardR
 	command->lengths = run->wire.lengths;
 	command->formats = request->query->formats;
 	command->result_format = request->query->binary ? 1 : 0;
-	command->prepare = true;
+	command->prepare = !request->query->once;
 	command->shape = request->query->shape;
 	command->single_row = request->query->desc != NULL && tessera_stream_rows;
 	command->handler = tessera_shard_run_receive;
@@ -289,13 +289,11 @@ static bool
 start_local(TesseraShardRun *run, const TesseraShardRunRequest *request)
 {
 	TesseraRoutedBy routed = {.routing = request->routing};
-	TesseraRemoteQuery *query = request->query;
 	Snapshot	snapshot = local_snapshot(run, request);
 
 	if (snapshot == NULL)
 		return false;
-	run->local = tessera_local_begin(query->sql, query->nparams, query->types, request->values, request->nulls, snapshot, &routed,
-									 request->eflags, request->instrument);
+	run->local = tessera_local_begin(request->query, request->values, request->nulls, snapshot, &routed, request->eflags, request->instrument);
 	/* A later fragment of a statement is no later command. */
 	if (run->local && request->statement != 0 && (request->parts || request->cursor))
 		tessera_local_query(run->local)->estate->es_output_cid = request->snapshot->curcid;

@@ -16,6 +16,7 @@
 #include "executor/cut.h"
 #include "executor/route_loop.h"
 #include "executor/statement_cut.h"
+#include "executor/system_row.h"
 #include "executor/targets.h"
 #include "transaction/participant.h"
 
@@ -47,9 +48,9 @@ add_node(Question *question, int32 node_id)
 	question->node_ids[question->nodes.n++] = node_id;
 }
 
-/* All that have rows of the table. Copies are read here. */
+/* All that have rows of the table. Copies are read here. lead: it is read by its rows' versions, if it is replicated. */
 static void
-add_table(Question *question, Oid relid)
+add_table(Question *question, Oid relid, bool lead)
 {
 	const TesseraRouting *routing = question->nodes.routing;
 	const TesseraTable *table = tessera_routing_table(routing, relid);
@@ -57,10 +58,11 @@ add_table(Question *question, Oid relid)
 
 	if (table == NULL)
 		return;
-	if (table->replicated)
+	if (table->replicated && !lead)
+	{
 		add_node(question, routing->self);
-	if (table->replicated)
 		return;
+	}
 	question->nodes.relids = list_append_unique_oid(question->nodes.relids, relid);
 	if (table->group < 0)
 	{
@@ -85,7 +87,8 @@ choose_nodes(TesseraRoute *route, TesseraShardRunRequest *request)
 	foreach(plan, question->plans)
 		foreach(cell, lfirst_node(PlannedStmt, plan)->rtable)
 			if (lfirst_node(RangeTblEntry, cell)->rtekind == RTE_RELATION)
-				add_table(question, lfirst_node(RangeTblEntry, cell)->relid);
+				add_table(question, lfirst_node(RangeTblEntry, cell)->relid,
+						  tessera_names_row_version(tessera_plan_permissions(lfirst_node(PlannedStmt, plan), lfirst(cell))));
 	return question->nodes.n > 1;
 }
 

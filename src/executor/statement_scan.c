@@ -443,6 +443,7 @@ begin(TesseraScan *scan, EState *estate, int eflags)
 	desc = (scan->flags & STATEMENT_RETURNS_ROWS) ? node->ss.ss_ScanTupleSlot->tts_tupleDescriptor : NULL;
 	scan->query = tessera_remote_query_make(strVal(list_nth(scan->private, STATEMENT_SQL)), intVal(list_nth(scan->private, STATEMENT_NPARAMS)),
 											scan->values.types, desc, list_length(((CustomScan *) node->ss.ps.plan)->custom_scan_tlist), NULL);
+	scan->query->once = (scan->flags & STATEMENT_ONCE) != 0;
 	open_relations(estate);
 	if (tessera_opens_cursor(eflags))
 		tessera_open_in_cursor(open_scan, scan, estate);

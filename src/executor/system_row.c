@@ -45,6 +45,18 @@ slot_ops(void)
 	return &ops;
 }
 
+bool
+tessera_names_row_version(const TesseraPermissions *permissions)
+{
+	static const AttrNumber columns[] = {MinTransactionIdAttributeNumber, MaxTransactionIdAttributeNumber, MinCommandIdAttributeNumber,
+	MaxCommandIdAttributeNumber};
+
+	for (int i = 0; permissions != NULL && i < lengthof(columns); i++)
+		if (bms_is_member(columns[i] - FirstLowInvalidHeapAttributeNumber, permissions->selectedCols))
+			return true;
+	return false;
+}
+
 TupleTableSlot *
 tessera_system_row_slot(EState *estate, TupleDesc desc)
 {

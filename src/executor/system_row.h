@@ -10,6 +10,14 @@
 #include "executor/tuptable.h"
 #include "nodes/execnodes.h"
 
+#include "common/version_compat.h"
+
+/*
+ * True if a statement names xmin, xmax, cmin or cmax of the relation. Of a replicated table it then reads the lead, as copies have versions of their
+ * own. NULL: nothing is checked of it, and so nothing named.
+ */
+extern bool tessera_names_row_version(const TesseraPermissions *permissions);
+
 /*
  * A virtual slot of that row type, freed with the executor's tuple table, which answers xmin, cmin, xmax and cmax with what
  * tessera_system_row_set was given last; ctid and tableoid are the slot's tts_tid and tts_tableOid, as in any slot.

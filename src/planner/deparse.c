@@ -167,8 +167,8 @@ spell_arrays(Node *node, void *context)
 }
 
 /* Everything must read the same under the shard's settings, whatever they are. Costs nothing where the session's own already do. */
-static char *
-deparse(Query *query)
+char *
+tessera_deparse_once(Query *query)
 {
 	int			nest;
 	char	   *sql;
@@ -207,7 +207,7 @@ tessera_deparse(Query *query)
 
 	/* the deparser scribbles on its input, and what it looks up may invalidate the cache */
 	kept = copyObject(query);
-	sql = deparse(query);
+	sql = tessera_deparse_once(query);
 	prepare_cache();
 	before = MemoryContextSwitchTo(cache_context);
 	entry = palloc(sizeof(Entry));

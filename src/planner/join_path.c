@@ -72,6 +72,9 @@ closed_base(PlannerInfo *root, RelOptInfo *rel, TesseraClosedRel *closed)
 	if (rte->rtekind != RTE_RELATION || rte->tablesample != NULL || !bms_is_empty(rel->lateral_relids) || IS_DUMMY_REL(rel) ||
 		tessera_cluster_table(rte->relid) == NULL)
 		return false;
+	/* the lead is read: elsewhere it would be a copy */
+	if (tessera_cluster_table(rte->relid)->replicated && !is_copy(root, rel->relid))
+		return false;
 	foreach(cell, rel->baserestrictinfo)
 		if (!tessera_condition_ships(lfirst_node(RestrictInfo, cell)))
 			return false;

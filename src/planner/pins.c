@@ -30,6 +30,8 @@
 #include "utils/pg_locale.h"
 #include "utils/typcache.h"
 
+#include "common/version_compat.h"
+#include "executor/system_row.h"
 #include "executor/targets.h"
 #include "planner/pins.h"
 
@@ -623,7 +625,8 @@ visit_relation(Context *context, Query *query, Index rti, RangeTblEntry *rte)
 		return;
 	}
 	/* a copy is everywhere: it pins nothing, and is no hindrance to going anywhere */
-	if (table->replicated && query->resultRelation != rti && !locks_lead(get_parse_rowmark(query, rti)))
+	if (table->replicated && query->resultRelation != rti && !locks_lead(get_parse_rowmark(query, rti)) &&
+		!tessera_names_row_version(tessera_permissions(query, rte)))
 		return;
 	add_occurrence(context, query, rti, table);
 	if (query->resultRelation == rti)

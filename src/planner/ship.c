@@ -484,9 +484,10 @@ tessera_make_param(Expr *expr, List **params)
 	ListCell   *cell;
 
 	/* a volatile expression has another value at each place */
-	foreach(cell, *params)
-		if (!IsA(expr, Const) && equal(lfirst(cell), expr) && !contain_volatile_functions((Node *) expr))
-			return make_param_node(expr, foreach_current_index(cell) + 1);
+	if (!IsA(expr, Const))
+		foreach(cell, *params)
+			if (equal(lfirst(cell), expr) && !contain_volatile_functions((Node *) expr))
+				return make_param_node(expr, foreach_current_index(cell) + 1);
 	*params = lappend(*params, expr);
 	return make_param_node(expr, list_length(*params));
 }
@@ -543,6 +544,9 @@ tessera_becomes_param(Node *node, bool conditional)
 {
 	if (IsA(node, Param))
 		return ((Param *) node)->paramkind == PARAM_EXTERN && ((Param *) node)->location != OWN_PARAM;
+	/* volatile, but one value for all of the client's statement */
+	if (IsA(node, FuncExpr) && ((FuncExpr *) node)->funcid == F_CURRENT_QUERY)
+		return true;
 	if (!is_expression(node) || needs_row(node, NULL) || !contain_mutable_functions(node) || contain_volatile_functions(node) ||
 		get_typtype(exprType(node)) == TYPTYPE_PSEUDO)
 		return false;
@@ -920,37 +924,125 @@ tessera_is_array_with_null(const Node *node)
 	return array_contains_nulls(array);
 }
 
+/* So many become parameters at most; the others stay in the text. The protocol's limit is 65535. */
+#define MAX_LIFTED 4096
+
+/* An ARRAY[...] of so many becomes one parameter. A plan that does not know the values takes an array for one of ten. */
+#define FOLDED_ELEMENTS 10
+
+/* Of so many, a plan must know the values. */
+#define LARGE_ARRAY 100
+
+typedef struct LiftContext
+{
+	List	   *params;
+	TesseraConstants found;
+} LiftContext;
+
+static bool
+type_is_liftable(Oid type)
+{
+	return type != UNKNOWNOID && type != BOOLOID && type != OIDOID && type != RECORDOID && !tessera_type_names_object(type) &&
+		get_typtype(type) != TYPTYPE_PSEUDO;
+}
+
 /* True if this constant may become a parameter, so that statements that differ in it share one text. */
 static bool
 is_liftable(Node *node)
 {
 	Const	   *constant = (Const *) node;
 
-	if (!IsA(node, Const) || constant->constisnull || constant->consttypmod != -1 || tessera_is_array_with_null(node))
-		return false;
-	if (constant->consttype == UNKNOWNOID || constant->consttype == BOOLOID || constant->consttype == OIDOID || constant->consttype == RECORDOID)
-		return false;
-	return !tessera_type_names_object(constant->consttype) && get_typtype(constant->consttype) != TYPTYPE_PSEUDO;
+	return IsA(node, Const) && !constant->constisnull && constant->consttypmod == -1 && !tessera_is_array_with_null(node) &&
+		type_is_liftable(constant->consttype);
 }
 
-static Node *lift_mutator(Node *node, List **params);
+/*
+ * A constant of a liftable type, also NULL, or a parameter of the user's, or a cast of the server's own of one, as of 1 to bigint. converted: below a
+ * cast that may fail, which core's planner does with constants at any time, with parameters if it plans by their values.
+ */
+static bool
+is_given(Node *node, bool converted)
+{
+	FuncExpr   *cast = (FuncExpr *) node;
+
+	if (IsA(node, Const))
+		return ((Const *) node)->consttypmod == -1 && type_is_liftable(((Const *) node)->consttype);
+	if (IsA(node, Param))
+		return !converted && tessera_becomes_param(node, false) && ((Param *) node)->paramtypmod == -1 &&
+			type_is_liftable(((Param *) node)->paramtype);
+	if (IsA(node, RelabelType))
+		return ((RelabelType *) node)->resulttypmod == -1 && is_given((Node *) ((RelabelType *) node)->arg, converted);
+	return IsA(node, FuncExpr) && (cast->funcformat == COERCE_IMPLICIT_CAST || cast->funcformat == COERCE_EXPLICIT_CAST) &&
+		cast->funcid < FirstNormalObjectId && list_length(cast->args) == 1 && func_volatile(cast->funcid) == PROVOLATILE_IMMUTABLE &&
+		is_given(linitial(cast->args), converted || cast->funcformat == COERCE_EXPLICIT_CAST);
+}
+
+/* How many elements an array of such values has, over all dimensions; -1: some are others. */
+static int
+given_elements(const ArrayExpr *array)
+{
+	int			n = 0;
+	ListCell   *cell;
+
+	foreach(cell, array->elements)
+	{
+		Node	   *element = lfirst(cell);
+		int			more = IsA(element, ArrayExpr) ? given_elements((ArrayExpr *) element) : is_given(element, false) ? 1 : -1;
+
+		if (more < 0)
+			return -1;
+		n += more;
+	}
+	return n;
+}
+
+/*
+ * ARRAY[...] of constants and parameters, which a list of IN is, too, as one value; NULL: it stays what it is. Only of types that go in binary: an
+ * array's text is read otherwise while array_nulls is off.
+ */
+static Node *
+fold_array(ArrayExpr *array, LiftContext *context)
+{
+	int			n = list_length(array->elements) >= FOLDED_ELEMENTS || array->multidims ? given_elements(array) : 0;
+
+	if (n < FOLDED_ELEMENTS || !tessera_type_goes_binary(array->array_typeid) || !type_is_liftable(array->element_typeid) ||
+		array->array_collid != get_typcollation(array->array_typeid) || exprTypmod((Node *) array) != -1)
+		return NULL;
+	context->found.large_array |= n >= LARGE_ARRAY;
+	return eval_const_expressions(NULL, (Node *) array);
+}
+
+/* Each constant its own parameter: equal ones of one execution may differ in the next. */
+static Node *
+lift(Node *value, LiftContext *context)
+{
+	if (list_length(context->params) >= MAX_LIFTED)
+	{
+		context->found.many = true;
+		return value;
+	}
+	context->params = lappend(context->params, value);
+	return make_param_node((Expr *) value, list_length(context->params));
+}
+
+static Node *lift_mutator(Node *node, LiftContext *context);
 
 /*
  * The deparser reads the length of a cast, as in varchar(2), from the cast's constant arguments: only what is cast may become a parameter.
  */
 static Node *
-lift_below_length_cast(FuncExpr *cast, List **params)
+lift_below_length_cast(FuncExpr *cast, LiftContext *context)
 {
 	FuncExpr   *result = makeNode(FuncExpr);
 
 	memcpy(result, cast, sizeof(FuncExpr));
 	result->args = list_copy(cast->args);
-	linitial(result->args) = lift_mutator(linitial(cast->args), params);
+	linitial(result->args) = lift_mutator(linitial(cast->args), context);
 	return (Node *) result;
 }
 
 static Node *
-lift_mutator(Node *node, List **params)
+lift_mutator(Node *node, LiftContext *context)
 {
 	if (node == NULL || IsA(node, SubLink) || IsA(node, Query) || tessera_becomes_param(node, false))
 		return node;
@@ -958,27 +1050,30 @@ lift_mutator(Node *node, List **params)
 	if (IsA(node, XmlExpr) || (IsA(node, FuncExpr) && ((FuncExpr *) node)->funcformat == COERCE_SQL_SYNTAX))
 		return node;
 	if (IsA(node, FuncExpr) && exprIsLengthCoercion(node, NULL))
-		return lift_below_length_cast((FuncExpr *) node, params);
+		return lift_below_length_cast((FuncExpr *) node, context);
 	if (IsA(node, ArrayCoerceExpr))
 	{
 		/* its length, too, is that of the expression for an element, which is not printed */
 		ArrayCoerceExpr *result = makeNode(ArrayCoerceExpr);
 
 		memcpy(result, node, sizeof(ArrayCoerceExpr));
-		result->arg = (Expr *) lift_mutator((Node *) result->arg, params);
+		result->arg = (Expr *) lift_mutator((Node *) result->arg, context);
 		return (Node *) result;
 	}
-	if (is_liftable(node))
+	if (IsA(node, ArrayExpr))
 	{
-		/* each constant its own parameter: equal ones of one execution may differ in the next */
-		*params = lappend(*params, node);
-		return make_param_node((Expr *) node, list_length(*params));
+		Node	   *value = fold_array((ArrayExpr *) node, context);
+
+		if (value)
+			return lift(value, context);
 	}
-	return expression_tree_mutator(node, lift_mutator, params);
+	if (is_liftable(node))
+		return lift(node, context);
+	return expression_tree_mutator(node, lift_mutator, context);
 }
 
 static void
-lift_in_jointree(Node *node, List **params)
+lift_in_jointree(Node *node, LiftContext *context)
 {
 	ListCell   *cell;
 
@@ -987,23 +1082,24 @@ lift_in_jointree(Node *node, List **params)
 	if (IsA(node, FromExpr))
 	{
 		foreach(cell, ((FromExpr *) node)->fromlist)
-			lift_in_jointree(lfirst(cell), params);
-		((FromExpr *) node)->quals = lift_mutator(((FromExpr *) node)->quals, params);
+			lift_in_jointree(lfirst(cell), context);
+		((FromExpr *) node)->quals = lift_mutator(((FromExpr *) node)->quals, context);
 	}
 	else if (IsA(node, JoinExpr))
 	{
-		lift_in_jointree(((JoinExpr *) node)->larg, params);
-		lift_in_jointree(((JoinExpr *) node)->rarg, params);
-		((JoinExpr *) node)->quals = lift_mutator(((JoinExpr *) node)->quals, params);
+		lift_in_jointree(((JoinExpr *) node)->larg, context);
+		lift_in_jointree(((JoinExpr *) node)->rarg, context);
+		((JoinExpr *) node)->quals = lift_mutator(((JoinExpr *) node)->quals, context);
 	}
 }
 
-void
+TesseraConstants
 tessera_lift_constants(Query *query, List **params)
 {
+	LiftContext context = {.params = *params};
 	ListCell   *cell;
 
-	lift_in_jointree((Node *) query->jointree, params);
+	lift_in_jointree((Node *) query->jointree, &context);
 	/* Not in a SELECT's output: GROUP BY, DISTINCT and ORDER BY match by it. */
 	if (query->commandType == CMD_UPDATE || (query->commandType == CMD_INSERT && query->jointree->fromlist == NIL))
 		foreach(cell, query->targetList)
@@ -1014,8 +1110,10 @@ tessera_lift_constants(Query *query, List **params)
 			if (query->commandType == CMD_INSERT && !IsA(entry->expr, Const))
 				continue;
 			if (!nested_assignment((Node *) entry->expr) && !IsA(entry->expr, SubscriptingRef) && !IsA(entry->expr, FieldStore))
-				entry->expr = (Expr *) lift_mutator((Node *) entry->expr, params);
+				entry->expr = (Expr *) lift_mutator((Node *) entry->expr, &context);
 		}
+	*params = context.params;
+	return context.found;
 }
 
 /* The one row of an INSERT ... VALUES: every value that is no constant is computed here. */

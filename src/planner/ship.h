@@ -35,11 +35,18 @@ extern bool tessera_order_ships(const SortGroupClause *clause, Oid type);
  */
 extern bool tessera_prepare_query(Query *query, bool writing, List **params, TesseraReason *reason);
 
+/* Of the constants of a statement. */
+typedef struct TesseraConstants
+{
+	bool		many;			/* so many that some stay in the text: it will hardly be seen again */
+	bool		large_array;	/* an array among them is so large that a plan should know its values */
+} TesseraConstants;
+
 /*
  * Before tessera_prepare_query: the constants of conditions and of written values become parameters (appended to *params), so that statements that
- * differ in them share one text, one prepared statement, one cached plan.
+ * differ in them share one text, one prepared statement, one cached plan. A long list of them becomes one array.
  */
-extern void tessera_lift_constants(Query *query, List **params);
+extern TesseraConstants tessera_lift_constants(Query *query, List **params);
 
 /*
  * True if it is a constant array with a NULL, whose text is read otherwise while array_nulls is off, and which ARRAY[...] can say: its subscripts
@@ -47,14 +54,19 @@ extern void tessera_lift_constants(Query *query, List **params);
  */
 extern bool tessera_is_array_with_null(const Node *node);
 
-/* SQL text of a prepared query, with every value in a form that reads the same under all settings. */
+/*
+ * SQL text of a prepared query, with every value in a form that reads the same under all settings. once: it is not kept for the next such query. The
+ * query is scribbled on.
+ */
 extern char *tessera_deparse(Query *query);
+extern char *tessera_deparse_once(Query *query);
 
 extern void tessera_deparse_init(void); /* from _PG_init: what makes its cache forget */
 
 /*
  * True if the expression is to be evaluated once, here, and to travel as a parameter: it is stable but not immutable, or an external parameter, and
- * needs no row. conditional: it stands inside CASE or COALESCE, where the statement may never evaluate it; then only what cannot fail counts.
+ * needs no row; current_query() is volatile, but one value for the client's statement, too. conditional: it stands inside CASE or COALESCE, where the
+ * statement may never evaluate it; then only what cannot fail counts.
  */
 extern bool tessera_becomes_param(Node *node, bool conditional);
 

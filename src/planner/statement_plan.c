@@ -614,6 +614,7 @@ tessera_plan_statement_reading(Query *query, const TesseraReads *reads, int curs
 	int			flags = 0;
 	int			position = -1;
 	List	   *conditions = NIL;
+	TesseraConstants constants = {0};
 	CustomScan *scan;
 	char	   *sql;
 
@@ -662,7 +663,7 @@ tessera_plan_statement_reading(Query *query, const TesseraReads *reads, int curs
 		flags |= STATEMENT_CURRENT_OF;
 	}
 	if (many || analysis->nplaced == 0 || list_length(analysis->occurrences) == 1)
-		tessera_lift_constants(copy, &params);
+		constants = tessera_lift_constants(copy, &params);
 	if (!tessera_prepare_query(copy, writes, &params, reason))
 		return NULL;
 	if (writes || analysis->locks_rows)
@@ -674,6 +675,7 @@ tessera_plan_statement_reading(Query *query, const TesseraReads *reads, int curs
 		flags |= STATEMENT_DML;
 	if (many)
 		flags |= STATEMENT_MANY;
+	flags |= constants.many || constants.large_array ? STATEMENT_ONCE : 0;
 	if (flags & STATEMENT_CURRENT_OF)
 		position = add_position(copy, &params);
 	exprs = list_copy(params);
@@ -682,7 +684,7 @@ tessera_plan_statement_reading(Query *query, const TesseraReads *reads, int curs
 	/* the rows of MERGE are those of its source, which its ON does not bound */
 	if (many && position < 0 && query->commandType != CMD_MERGE && bounded->query == query)
 		conditions = tessera_pruning_conditions(make_ands_implicit((Expr *) query->jointree->quals), bounded->rti, routing, bounded->table, &exprs);
-	sql = tessera_deparse(copy);
+	sql = constants.many ? tessera_deparse_once(copy) : tessera_deparse(copy);
 	scan = makeNode(CustomScan);
 	scan->methods = &tessera_statement_scan.plan;
 	scan->custom_exprs = exprs;

@@ -46,6 +46,7 @@
 #include "executor/ownership.h"
 #include "executor/plan_private.h"
 #include "executor/scan_frame.h"
+#include "executor/system_row.h"
 #include "executor/targets.h"
 #include "planner/cursor_rows.h"
 #include "planner/planner.h"
@@ -78,7 +79,8 @@ tessera_scanned_table(PlannerInfo *root, Index rti, Oid relid)
 	const TesseraTable *table = tessera_cluster_table(relid);
 	ListCell   *cell;
 
-	if (table == NULL || !table->replicated || root->parse->resultRelation == rti)
+	if (table == NULL || !table->replicated || root->parse->resultRelation == rti ||
+		tessera_names_row_version(tessera_permissions(root->parse, planner_rt_fetch(rti, root))))
 		return table;
 	foreach(cell, root->rowMarks)
 		if (lfirst_node(PlanRowMark, cell)->rti == rti && lfirst_node(PlanRowMark, cell)->strength > LCS_FORKEYSHARE)

@@ -38,7 +38,10 @@ typedef struct TesseraClosedRel
 /* The cluster table that a relation is; NULL: it is none. */
 extern const TesseraTable *tessera_cluster_table(Oid relid);
 
-/* The same, if router mode scans it through the nodes that have its rows; NULL also for a replicated table that is only read: its copy here is. */
+/*
+ * The same, if router mode scans it through the nodes that have its rows; NULL also for a replicated table that is only read, and not by its rows'
+ * versions: its copy here is.
+ */
 extern const TesseraTable *tessera_scanned_table(PlannerInfo *root, Index rti, Oid relid);
 
 /* True if an expression over the table's columns means the same on a shard, and can be printed. */

@@ -251,7 +251,21 @@ tessera_connection_emit_notices(TesseraConnection *connection)
 
 /* ---- queueing ---- */
 
-/* Callers give valid parameters, so a refusal of libpq means that the connection is gone. */
+/*
+ * libpq refuses a statement with more parameters than the protocol can count, before it queues any of it: that is the statement's error. Whatever
+ * else it refuses means that the connection is gone, or is left with half a message.
+ */
+static void
+require_countable(TesseraConnection *connection, const TesseraCommand *command)
+{
+	if (command->nparams > PQ_QUERY_PARAM_MAX_LIMIT)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("the statement has %d parameters, but no more than %d can be sent to node \"%s\"", command->nparams,
+						PQ_QUERY_PARAM_MAX_LIMIT, NameStr(connection->name)),
+				 errhint("Pass several values as an array.")));
+}
+
 static void
 require(TesseraConnection *connection, int sent)
 {
@@ -326,6 +340,7 @@ tessera_connection_queue(TesseraConnection *connection, TesseraCommand *command)
 	TesseraEntry *entry;
 
 	require_open(connection);
+	require_countable(connection, command);
 	command->sent = command->done = command->aborted = command->stale = false;
 	command->error = NULL;
 	command->tag = NULL;

@@ -352,6 +352,28 @@ SET ROLE owner; CREATE TABLE taken AS SELECT 1 AS a, 2 AS b; SELECT * FROM taken
 SET ROLE owner; INSERT INTO taken VALUES (3, 4)
 --
 SET ROLE owner; SELECT 5 AS a INTO taken; SELECT * FROM taken
+--
+UPDATE u SET c = current_query() WHERE k IN (1, 14) RETURNING c
+--
+UPDATE u SET c = upper(left(current_query(), 6)) || k RETURNING c
+--
+UPDATE pl SET c = current_query(), a = length(current_query()) WHERE k = 3 RETURNING c, a
+--
+UPDATE u SET c = CASE WHEN k > 10 THEN current_query() ELSE c END RETURNING c
+--
+DELETE FROM u WHERE c <> current_query() AND length(current_query()) > 5 RETURNING k
+--
+UPDATE u SET c = current_query() FROM pl WHERE pl.k = u.k AND u.k IN (1, 14) RETURNING u.c
+--
+UPDATE u SET k = k + 100, c = current_query() WHERE k = 14 RETURNING k, c
+--
+MERGE INTO u USING (VALUES (1), (14)) v (x) ON u.k = v.x WHEN MATCHED THEN UPDATE SET c = current_query(); SELECT k, c FROM u
+--
+PREPARE p(int) AS UPDATE u SET c = current_query() WHERE k = $1 RETURNING c; EXECUTE p(1); EXECUTE p(14)
+--
+DO $$ BEGIN UPDATE u SET c = current_query() WHERE k IN (1, 14); END $$; SELECT k, c FROM u
+--
+SELECT k, current_query() FROM u WHERE k = 14 AND c <> current_query()
 SQL
 
 my @refused = split /^--\n/m, <<'SQL';

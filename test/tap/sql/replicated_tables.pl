@@ -141,6 +141,12 @@ foreach my $node (@nodes)
 	is($c->query($node, "SELECT count(*) FROM town t WHERE NOT EXISTS (SELECT FROM region r WHERE r.id = t.region)"), '0',
 		"cascades are whole on $node");
 }
+$c->query('s1', 'CREATE TABLE falls (k int PRIMARY KEY, region int DEFAULT 99 REFERENCES region ON DELETE SET DEFAULT ON UPDATE CASCADE)');
+$c->query('s1', "SELECT tessera.shard_table('falls', 'k', 'hash', chunks => 8); INSERT INTO falls SELECT g, 98 FROM generate_series(1, 40) g");
+$c->query('r1', 'UPDATE region SET id = 97098 WHERE id = 98; DELETE FROM region WHERE id = 97098');
+is($c->query('r1', 'SELECT region, count(*) FROM falls GROUP BY 1'), '99|40', 'SET DEFAULT');
+is(scalar(grep { slurp_file($c->node($_)->logfile) =~ /reference leak/ } @nodes), 0, 'no table is left open');
+$c->query('s1', 'DROP TABLE falls');
 like($c->error('s1', 'ALTER TABLE region ADD FOREIGN KEY (id) REFERENCES own'), qr/0A000.*not replicated/s, 'none to a sharded table');
 like($c->error('s1', "SELECT tessera.unreplicate_table('region')"), qr/2BP01/, 'what others refer to stays replicated');
 like($c->error('s1', "SELECT tessera.move_schema('public', 's2')"), qr/0A000.*unreplicate_table/s, 'its schema stays');
@@ -179,6 +185,51 @@ foreach my $order (0, 1)
 	copies('tree', "after two sessions at once, $order");
 	copies('other.leaf', "after two sessions at once, $order");
 }
+
+# A row's version is the lead's, whoever asks: what was read is found again.
+$c->query('s1', 'CREATE VIEW versions AS SELECT id, xmin AS version, xmax FROM country');
+foreach my $node (@nodes)
+{
+	my ($version, $next);
+	my $read = sub { my ($by) = @_; $version = $c->query($by, 'SELECT xmin FROM country WHERE id = 700'); };
+	my $write = sub { my ($of) = @_; return $c->query($node, "UPDATE country SET note = '$node' WHERE id = 700 AND xmin = '$of' RETURNING xmin"); };
+	foreach my $by (@nodes)
+	{
+		$read->($by);
+		$next = $write->($version);
+		isnt($next, '', "read on $by, written on $node");
+		is($write->($version), '', "an older version is not written on $node");
+		is($read->($by), $next, "RETURNING on $node has told it to $by");
+	}
+	is($c->query($node, "SELECT id FROM country WHERE xmin = '$next'; SELECT id FROM versions WHERE version = '$next';
+		SELECT (SELECT version FROM versions v WHERE v.id = c.id) = '$next' FROM country c WHERE id = 700;
+		SELECT count(*) FROM country a JOIN country b USING (id) WHERE a.xmin = '$next';
+		SELECT count(*) FROM country a JOIN town t ON t.id < 3 WHERE a.xmin = '$next';
+		WITH v AS (SELECT xmin AS x, id FROM country) SELECT id FROM v WHERE x = '$next';
+		SELECT count(*) FROM (SELECT xmin, id FROM country WHERE id = 700) AS v;
+		BEGIN; DECLARE v CURSOR FOR SELECT id, xmin FROM country WHERE id = 700; FETCH v; COMMIT"),
+		"700\n700\nt\n1\n" . $c->query($node, 'SELECT count(*) FROM town WHERE id < 3') . "\n700\n1\n700|$next",
+		"by statements of each kind on $node");
+	foreach my $reads ('off', 'on')
+	{
+		is($c->query($node, "SET tessera.snapshot_reads = $reads; UPDATE person SET country = 700 WHERE k IN (3, 4, 5, 6);
+			SELECT count(*) FROM person p JOIN country c ON c.id = p.country WHERE c.xmin = '$next';
+			SELECT count(*) FROM person p WHERE p.country IN (SELECT id FROM country WHERE xmin = '$next');
+			SELECT c.xmin FROM person p JOIN country c ON c.id = p.country WHERE p.k = 3"), "4\n4\n$next",
+			"joined with sharded rows on $node, snapshot_reads $reads");
+	}
+	my $session = $c->session($node);
+	$session->query_safe('PREPARE v(xid) AS SELECT id FROM country WHERE id = 700 AND xmin = $1');
+	is($session->query_safe("EXECUTE v('$next')"), '700', "prepared, the ${_}th time, on $node") foreach 1 .. 7;
+	$session->quit;
+	is($c->query($node, "BEGIN; UPDATE country SET note = 'own' WHERE id = 700;
+		DELETE FROM country WHERE id = 700 AND xmin = (SELECT xmin FROM country WHERE id = 700) RETURNING id; ROLLBACK"), '700',
+		"of the transaction itself, on $node");
+	is($c->query($node, "INSERT INTO country (id) VALUES (777100) ON CONFLICT (id) DO UPDATE SET note = 'again' RETURNING xmax = '0'"),
+		$node eq $nodes[0] ? 't' : 'f', "RETURNING tells whether the row was there, on $node");
+}
+copies('country', 'written by version');
+$c->query('s1', 'DROP VIEW versions');
 
 # nodes that come have the rows, and go without them
 $c->start_node($_) foreach qw(s3 r2);
