@@ -293,7 +293,7 @@ local_plan(const TesseraShardRunRequest *request, bool costs)
 	TesseraLocalPart *part;
 	char	   *plan;
 
-	part = tessera_local_begin(query->sql, query->nparams, query->types, request->values, request->nulls, request->snapshot, &routed,
+	part = tessera_local_begin(query->local, query->nparams, query->types, request->values, request->nulls, request->snapshot, &routed,
 							   EXEC_FLAG_EXPLAIN_ONLY, 0);
 	plan = tessera_plan_text(tessera_local_query(part), false, 0, costs);
 	tessera_local_end(part);

@@ -122,7 +122,7 @@ send_to(TesseraShardRun *run, TesseraShardRunTarget *target, const TesseraShardR
 	command->values = (const char *const *) run->wire.values;
 	command->lengths = run->wire.lengths;
 	command->formats = request->query->formats;
-	command->result_format = request->query->binary ? 1 : 0;
+	command->result_format = 1;
 	command->prepare = true;
 	command->shape = request->query->shape;
 	command->single_row = request->query->desc != NULL && tessera_stream_rows;
@@ -294,7 +294,7 @@ start_local(TesseraShardRun *run, const TesseraShardRunRequest *request)
 
 	if (snapshot == NULL)
 		return false;
-	run->local = tessera_local_begin(query->sql, query->nparams, query->types, request->values, request->nulls, snapshot, &routed,
+	run->local = tessera_local_begin(query->local, query->nparams, query->types, request->values, request->nulls, snapshot, &routed,
 									 request->eflags, request->instrument);
 	/* A later fragment of a statement is no later command. */
 	if (run->local && request->statement != 0 && (request->parts || request->cursor))

@@ -28,6 +28,7 @@
 
 #include "common/version_compat.h"
 #include "common/wire.h"
+#include "rows/exact_text.h"
 #include "rows/stored_value.h"
 
 /* What a value that was read by the input function has to become. */
@@ -63,6 +64,7 @@ struct TesseraStoredType
 	/* of one that is complete, which tessera_stored_input takes */
 	FmgrInfo	input;
 	Oid			ioparam;
+	int			settings;		/* that the text was written under */
 	List	   *rows;			/* RowVersion: all types of rows in it */
 };
 
@@ -235,6 +237,7 @@ tessera_stored_type(Oid type, int32 typmod)
 	Oid			function;
 
 	(void) code_in(stored->type, &stored->rows);
+	stored->settings = tessera_text_settings(stored->type);
 	getTypeInputInfo(stored->read_as, &function, &stored->ioparam);
 	fmgr_info(function, &stored->input);
 	return stored;
@@ -443,7 +446,7 @@ tessera_stored_input(TesseraStoredType *stored, char *text)
 		*stored = *tessera_stored_type(stored->type, stored->typmod);
 		MemoryContextSwitchTo(before);
 	}
-	return become_stored(stored, tessera_wire_input(&stored->input, text, stored->ioparam, stored->read_typmod));
+	return become_stored(stored, tessera_wire_input(&stored->input, text, stored->ioparam, stored->read_typmod, stored->settings));
 }
 
 
