@@ -93,6 +93,7 @@ my @ways = (
 	[ 'WITH u AS (UPDATE src SET k = k RETURNING *) INSERT INTO got SELECT * FROM u', 'TABLE got' ],
 	[ 'WITH u AS (DELETE FROM src RETURNING *) SELECT e, df, dt, pair, rt FROM u', 'SELECT count(*) FROM src' ],
 	[ 'WITH u AS (UPDATE src SET f = f WHERE k = 101 RETURNING *) SELECT u.e, u.df, u.pair, v.dts, v.rt FROM u JOIN u v USING (k) ORDER BY u.e' ],
+	[ 'WITH u AS (UPDATE src SET f = src.f FROM (SELECT e AS m FROM src WHERE k = 101) y WHERE k = 101 RETURNING y AS r) SELECT (r).m FROM u' ],
 	[ "UPDATE watched SET one = 'd'", 'TABLE log' ],
 	[ "UPDATE watched SET one = 'd' RETURNING k, e, pair, dts, rt", 'TABLE log' ],
 	[ 'CREATE TEMP TABLE kept AS SELECT * FROM src', 'TABLE kept' ],
