@@ -17,6 +17,7 @@
 #include "catalog/portable_types.h"
 #include "common/wire.h"
 #include "executor/remote_query.h"
+#include "rows/exact_text.h"
 #include "session/check_as.h"
 
 /* Read and written here: no function is looked up for them. */
@@ -81,7 +82,7 @@ prepare_result(TesseraRemoteQuery *query)
 		query->shape = hash_combine(hash_combine(query->shape, att->atttypid), hash_combine((uint32) att->atttypmod, att->attcollation));
 		if (goes_without_function(att->atttypid))
 			continue;
-		if (!tessera_type_goes_binary(att->atttypid))
+		if (!tessera_binary_is_exact(att->atttypid))
 		{
 			/* the input function of pg_node_tree takes nothing; what it is made of is a text's */
 			query->stored[i] = tessera_stored_type(att->atttypid == PG_NODE_TREEOID ? TEXTOID : att->atttypid, att->atttypmod);

@@ -17,9 +17,9 @@
 #include "parser/parse_func.h"
 #include "utils/lsyscache.h"
 
-#include "catalog/portable_types.h"
 #include "planner/exact_columns.h"
 #include "planner/table_path.h"
+#include "rows/exact_text.h"
 
 /* Of functions that differ in where they may run: parallel workers call output functions only if those say that they can. */
 static const char *const function_names[] = {"exact_text", "exact_text_in_leader"};
@@ -43,7 +43,7 @@ tessera_is_exact_text(const Expr *expr)
 static bool
 needs_text(const TargetEntry *column)
 {
-	return !column->resjunk && !tessera_type_goes_binary(exprType((Node *) column->expr));
+	return !column->resjunk && !tessera_binary_is_exact(exprType((Node *) column->expr));
 }
 
 /* twins: gets what the query groups by, if that is what becomes text. */

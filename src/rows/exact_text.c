@@ -25,9 +25,16 @@ PG_FUNCTION_INFO_V1(tessera_internal_exact_text);
 /* For one call of the SQL function in a statement. */
 typedef struct ExactText
 {
+	bool		is_text;		/* in memory: nothing is called */
 	FmgrInfo	output;
 	int			settings;
 } ExactText;
+
+bool
+tessera_binary_is_exact(Oid type)
+{
+	return type != XMLOID && tessera_type_goes_binary(type);
+}
 
 /* True if the output function may go by how values are to be shown. A user's, which is not known, may. */
 static bool
@@ -81,20 +88,37 @@ tessera_text_settings(Oid type)
 	return settings;
 }
 
+/* The output function; but those that name functions and operators leave their arguments out, and so cannot say which of several is meant. */
+static Oid
+exact_output(Oid type)
+{
+	Oid			function;
+	bool		varlena;
+
+	switch (getBaseType(type))
+	{
+		case REGPROCOID:
+			return F_REGPROCEDUREOUT;
+		case REGOPEROID:
+			return F_REGOPERATOROUT;
+		default:
+			getTypeOutputInfo(type, &function, &varlena);
+			return function;
+	}
+}
+
 static ExactText *
 look_up(FunctionCallInfo fcinfo)
 {
 	Oid			type = get_fn_expr_argtype(fcinfo->flinfo, 0);
 	ExactText  *exact = MemoryContextAlloc(fcinfo->flinfo->fn_mcxt, sizeof(ExactText));
-	Oid			function;
-	bool		varlena;
 
 	if (!OidIsValid(type))
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("could not determine the type of a value")));
-	getTypeOutputInfo(type, &function, &varlena);
-	fmgr_info_cxt(function, &exact->output, fcinfo->flinfo->fn_mcxt);
+	exact->is_text = getBaseType(type) == XMLOID;
+	fmgr_info_cxt(exact_output(type), &exact->output, fcinfo->flinfo->fn_mcxt);
 	exact->settings = tessera_text_settings(type);
 	return exact;
 }
@@ -106,5 +130,7 @@ tessera_internal_exact_text(PG_FUNCTION_ARGS)
 
 	if (exact == NULL)
 		fcinfo->flinfo->fn_extra = exact = look_up(fcinfo);
+	if (exact->is_text)
+		PG_RETURN_DATUM(PG_GETARG_DATUM(0));
 	PG_RETURN_TEXT_P(cstring_to_text(tessera_wire_fixed_output(&exact->output, PG_GETARG_DATUM(0), exact->settings)));
 }

@@ -9,6 +9,9 @@
 
 #include "postgres.h"
 
+/* True if a value's binary form means the same on every node, and is all of it. An XML document loses its declaration in it. */
+extern bool tessera_binary_is_exact(Oid type);
+
 /* The settings that the text of a type's values depends on, and under which it is written and read: TesseraFixedSettings. Catalog access. */
 extern int	tessera_text_settings(Oid type);
 

@@ -145,6 +145,17 @@ foreach my $node ('r1', 's1')
 my $shown = $c->query('r1', 'EXPLAIN (VERBOSE, COSTS off) SELECT e, w FROM src WHERE k = 101');
 like($shown, qr/exact_text\(\S*e\).*exact_text_in_leader\(\S*w\)/, 'in the leader');
 
+# What a row on another shard says whole: XML with its declaration, which of several functions or operators is meant.
+$c->query('s1', 'CREATE TABLE whole (k int PRIMARY KEY, x xml, p regproc, o regoper); SELECT tessera.shard_table(\'whole\', \'k\')');
+$c->query('s1', "SELECT tessera.move_range('whole', 100, tessera.maxkey(), 's2')");
+my $declared = qq{<?xml version="1.0" encoding="UTF-8"?><a b="1"/>};
+$c->query('s2', "INSERT INTO whole SELECT 101, '$declared', 'lower(text)'::regprocedure, '+(int8,int4)'::regoperator");
+foreach my $node ('r1', 's1', 's2')
+{
+	is($c->query($node, 'SELECT r.x::text, r.p::regprocedure, r.o::regoperator FROM (SELECT * FROM whole ORDER BY random()) r'),
+		"$declared|lower(text)|+(bigint,integer)", "$node: all of it");
+}
+
 # Nobody may look at more than before, and the shard runs it as the user.
 $c->query('s1', 'CREATE ROLE someone LOGIN; GRANT SELECT (k, e) ON src TO someone');
 is($c->query('r1', 'SET ROLE someone; SELECT k, e FROM src WHERE k = 101'), $c->plain_query('SELECT k, e FROM src WHERE k = 101'),
