@@ -23,5 +23,14 @@ CREATE FUNCTION tessera.source_position() RETURNS int8
 COMMENT ON FUNCTION tessera.source_position() IS
   'in statements of routers: which of the rows that an INSERT was given, from 0, is the one that it returns';
 
+CREATE FUNCTION tessera_internal.exact_text(value "any") RETURNS text
+  LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'tessera_internal_exact_text';
+COMMENT ON FUNCTION tessera_internal.exact_text("any") IS
+  'in statements of routers: a value''s text as it is whatever the session has set, for output columns that cannot go in binary';
+CREATE FUNCTION tessera_internal.exact_text_in_leader(value "any") RETURNS text
+  LANGUAGE c STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'tessera_internal_exact_text';
+COMMENT ON FUNCTION tessera_internal.exact_text_in_leader("any") IS
+  'the same of types whose output function does not say that it is safe in parallel workers';
+
 -- EXPLAIN ANALYZE over nodes (src/executor/explain_remote.c).
 

@@ -23,6 +23,7 @@
 
 #include "admin/consistency.h"
 #include "common/acting_as.h"
+#include "common/fixed_settings.h"
 #include "common/wire.h"
 #include "control/calls.h"
 #include "transaction/background.h"
@@ -51,7 +52,7 @@ row_hash(TupleTableSlot *slot, FmgrInfo *outputs)
 			appendStringInfoString(&row, "-,");
 			continue;
 		}
-		value = tessera_wire_fixed_output(&outputs[i], slot->tts_values[i]);
+		value = tessera_wire_fixed_output(&outputs[i], slot->tts_values[i], TESSERA_FIXED_STYLES);
 		appendStringInfo(&row, "%zu:%s,", strlen(value), value);
 	}
 	return hash_bytes_extended((const unsigned char *) row.data, row.len, 0);

@@ -6,7 +6,9 @@
 
 #include "access/transam.h"
 #include "catalog/pg_type.h"
+#include "miscadmin.h"
 #include "utils/lsyscache.h"
+#include "utils/typcache.h"
 
 #include "catalog/portable_types.h"
 
@@ -37,6 +39,35 @@ tessera_type_names_object(Oid type)
 		case REGCONFIGOID:
 		case REGDICTIONARYOID:
 			return true;
+		default:
+			return false;
+	}
+}
+
+bool
+tessera_type_is_made_of(Oid type, bool (*is_wanted) (Oid type))
+{
+	TupleDesc	desc;
+	bool		found = false;
+
+	check_stack_depth();
+	type = getBaseType(type);
+	if (is_wanted(type))
+		return true;
+	if (OidIsValid(get_element_type(type)))
+		return tessera_type_is_made_of(get_element_type(type), is_wanted);
+	switch (get_typtype(type))
+	{
+		case TYPTYPE_RANGE:
+			return tessera_type_is_made_of(get_range_subtype(type), is_wanted);
+		case TYPTYPE_MULTIRANGE:
+			return tessera_type_is_made_of(get_multirange_range(type), is_wanted);
+		case TYPTYPE_COMPOSITE:
+			desc = lookup_rowtype_tupdesc(type, -1);
+			for (int i = 0; i < desc->natts && !found; i++)
+				found = !TupleDescAttr(desc, i)->attisdropped && tessera_type_is_made_of(TupleDescAttr(desc, i)->atttypid, is_wanted);
+			ReleaseTupleDesc(desc);
+			return found;
 		default:
 			return false;
 	}

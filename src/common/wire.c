@@ -5,7 +5,8 @@
  * The server's send and receive functions convert characters between the database's encoding and the client's. Links between nodes speak the
  * database's, so the client's encoding is put aside while such a function runs, and put back before anything can be said to the client: errors are
  * reported when the stack has been unwound, and types that go in binary (catalog/portable_types.h) run no code of users. Output and input functions
- * convert nothing, but go by settings of the session, which are mirrored to the other node as the statement there may depend on them.
+ * convert nothing, but go by settings of the session, which are mirrored to the other node as the statement there may depend on them. So those that
+ * a type's text depends on are fixed while such a function runs (fixed_settings.c), where what it writes or reads must not depend on them.
  *
  * Memory: results in the current context.
  */
@@ -14,11 +15,10 @@
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/array.h"
-#include "utils/float.h"
 #include "utils/fmgroids.h"
 #include "utils/guc.h"
-#include "utils/xml.h"
 
+#include "common/fixed_settings.h"
 #include "common/wire.h"
 
 bool
@@ -58,17 +58,6 @@ tessera_wire_send(FmgrInfo *function, Datum value)
 	return result;
 }
 
-/* Settings under which any value that was written can be read. Ends with AtEOXact_GUC. */
-static int
-begin_reading(void)
-{
-	int			nest = NewGUCNestLevel();	/* an error ends it with the transaction or subtransaction */
-
-	(void) set_config_option("array_nulls", "on", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	(void) set_config_option("xmloption", "content", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	return nest;
-}
-
 static Datum
 receive_value(FmgrInfo *function, StringInfo buffer, Oid ioparam, int32 typmod)
 {
@@ -96,40 +85,38 @@ tessera_wire_receive(FmgrInfo *function, StringInfo buffer, Oid ioparam, int32 t
 	Datum		result;
 	int			nest;
 
-	if (xmloption == XMLOPTION_CONTENT)
+	if (tessera_settings_are_fixed(TESSERA_FIXED_READING))
 		return receive_value(function, buffer, ioparam, typmod);
-	nest = begin_reading();
+	nest = tessera_fixed_settings_push(TESSERA_FIXED_READING);
 	result = receive_value(function, buffer, ioparam, typmod);
 	AtEOXact_GUC(true, nest);
 	return result;
 }
 
 Datum
-tessera_wire_input(FmgrInfo *function, char *text, Oid ioparam, int32 typmod)
+tessera_wire_input(FmgrInfo *function, char *text, Oid ioparam, int32 typmod, int settings)
 {
 	Datum		result;
 	int			nest;
 
-	if (Array_nulls && xmloption == XMLOPTION_CONTENT)
+	settings |= TESSERA_FIXED_READING;
+	if (tessera_settings_are_fixed(settings))
 		return InputFunctionCall(function, text, ioparam, typmod);
-	nest = begin_reading();
+	nest = tessera_fixed_settings_push(settings);
 	result = InputFunctionCall(function, text, ioparam, typmod);
 	AtEOXact_GUC(true, nest);
 	return result;
 }
 
 char *
-tessera_wire_fixed_output(FmgrInfo *function, Datum value)
+tessera_wire_fixed_output(FmgrInfo *function, Datum value, int settings)
 {
 	int			nest;
 	char	   *result;
 
-	if (DateStyle == USE_ISO_DATES && IntervalStyle == INTSTYLE_POSTGRES && extra_float_digits > 0)
+	if (tessera_settings_are_fixed(settings))
 		return OutputFunctionCall(function, value);
-	nest = NewGUCNestLevel();	/* an error ends it with the transaction or subtransaction */
-	(void) set_config_option("datestyle", "ISO", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	(void) set_config_option("intervalstyle", "postgres", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	(void) set_config_option("extra_float_digits", "3", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	nest = tessera_fixed_settings_push(settings);
 	result = OutputFunctionCall(function, value);
 	AtEOXact_GUC(true, nest);
 	return result;
@@ -162,7 +149,7 @@ require_nulls_read(const FmgrInfo *function, const char *text)
 char *
 tessera_wire_output(FmgrInfo *function, Datum value)
 {
-	char	   *result = tessera_wire_fixed_output(function, value);
+	char	   *result = tessera_wire_fixed_output(function, value, TESSERA_FIXED_STYLES);
 
 	if (!Array_nulls)
 		require_nulls_read(function, result);

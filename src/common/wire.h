@@ -18,13 +18,16 @@ extern bytea *tessera_wire_send(FmgrInfo *function, Datum value);
 /* The reverse. ERROR of the receive function. Both are only for types whose functions run no users' code. */
 extern Datum tessera_wire_receive(FmgrInfo *function, StringInfo buffer, Oid ioparam, int32 typmod);
 
-/* Text form that reads the same under any DateStyle and IntervalStyle and loses no digit; palloc'd. ERROR of the output function. */
-extern char *tessera_wire_fixed_output(FmgrInfo *function, Datum value);
+/* Text form under fixed settings: TesseraFixedSettings, or 0 if it depends on none; palloc'd. ERROR of the output function. */
+extern char *tessera_wire_fixed_output(FmgrInfo *function, Datum value, int settings);
 
-/* The same of a value that is read under the session's own settings. ERROR 0A000 if array_nulls is off and NULL would be read as a string. */
+/*
+ * Text form that reads the same under the session's own settings, whatever they are, and loses no digit. ERROR 0A000 if array_nulls is off and NULL
+ * would be read as a string.
+ */
 extern char *tessera_wire_output(FmgrInfo *function, Datum value);
 
-/* Reads what another node has written as text, whatever array_nulls and xmloption say in this session. ERROR of the input function. */
-extern Datum tessera_wire_input(FmgrInfo *function, char *text, Oid ioparam, int32 typmod);
+/* Reads what another node has written as text under these settings, whatever this session's say. ERROR of the input function. */
+extern Datum tessera_wire_input(FmgrInfo *function, char *text, Oid ioparam, int32 typmod, int settings);
 
 #endif							/* TESSERA_WIRE_H */

@@ -134,7 +134,7 @@ prepare_batches(InsertState *state, List *private, const Oid *types)
 			all[n++] = INT8OID;
 		Assert(state->nsizes < MAX_SIZES);
 		state->sizes[state->nsizes] = size;
-		state->many[state->nsizes++] = tessera_remote_query_make(strVal(linitial(lfirst(cell))), n, all,
+		state->many[state->nsizes++] = tessera_remote_query_make(linitial(lfirst(cell)), n, all,
 																 state->numbered ? state->numbered->tts_tupleDescriptor : NULL,
 																 state->scan.query->natts + 1, NULL);
 		pfree(all);
@@ -604,7 +604,7 @@ begin(TesseraScan *scan, EState *estate, int eflags)
 	state->attributes = int_array(list_nth(private, INSERT_ATTRIBUTES));
 	state->relid = (Oid) intVal(list_nth(private, INSERT_RELID));
 	state->relids = list_make1_oid(state->relid);
-	scan->query = tessera_remote_query_make(strVal(list_nth(private, INSERT_SQL)), state->nparams, type_array,
+	scan->query = tessera_remote_query_make(list_nth(private, INSERT_SQL), state->nparams, type_array,
 											(scan->flags & STATEMENT_RETURNS_ROWS) ? scan->css.ss.ss_ScanTupleSlot->tts_tupleDescriptor : NULL,
 											 list_length(((CustomScan *) scan->css.ss.ps.plan)->custom_scan_tlist), NULL);
 	prepare_batches(state, private, type_array);

@@ -85,8 +85,8 @@ begin(TesseraScan *scan, EState *estate, int eflags)
 	state->relid = (Oid) intVal(list_nth(state->scan.private, KEY_UPDATE_RELID));
 	state->relids = list_make1_oid(state->relid);
 	state->partitioned = get_rel_relkind(state->relid) == RELKIND_PARTITIONED_TABLE;
-	state->scan.query = tessera_remote_query_make(strVal(list_nth(state->scan.private, KEY_UPDATE_DELETE)), state->partitioned ? 2 : 1, types, NULL,
-													0, NULL);
+	state->scan.query = tessera_remote_query_make(list_make1(list_nth(state->scan.private, KEY_UPDATE_DELETE)), state->partitioned ? 2 : 1, types,
+												  NULL, 0, NULL);
 	state->environment = create_queryEnv();
 	state->lock = start_plan(state, KEY_UPDATE_LOCK, eflags);
 	publish(state);

@@ -234,7 +234,7 @@ tessera_local_plan(const char *sql, int nparams, const Oid *types, ParamListInfo
 static CachedPlan *
 plan_once(const TesseraRemoteQuery *query, ParamListInfo params)
 {
-	LocalPlan	plan = {.source = make_plan_source(query->sql, query->nparams, query->types)};
+	LocalPlan	plan = {.source = make_plan_source(query->local, query->nparams, query->types)};
 	CachedPlan *volatile cached;
 
 	PG_TRY();
@@ -254,7 +254,7 @@ tessera_local_begin(const TesseraRemoteQuery *query, const Datum *values, const 
 					int eflags, int instrument)
 {
 	ParamListInfo params = tessera_local_params(query->nparams, query->types, values, nulls);
-	CachedPlan *plan = query->once ? plan_once(query, params) : tessera_local_plan(query->sql, query->nparams, query->types, params);
+	CachedPlan *plan = query->once ? plan_once(query, params) : tessera_local_plan(query->local, query->nparams, query->types, params);
 	PlannedStmt *statement = linitial_node(PlannedStmt, plan->stmt_list);
 	TesseraLocalPart *part;
 
@@ -270,11 +270,11 @@ tessera_local_begin(const TesseraRemoteQuery *query, const Datum *values, const 
 	part->snapshot = snapshot;
 	part->push_snapshot = !ActiveSnapshotSet() || GetActiveSnapshot() != snapshot;
 	part->to_completion = statement->commandType != CMD_SELECT || statement->hasModifyingCTE || statement->parallelModeNeeded;
-	part->query = CreateQueryDesc(statement, query->sql, snapshot, InvalidSnapshot, None_Receiver, params, NULL, instrument);
+	part->query = CreateQueryDesc(statement, query->local, snapshot, InvalidSnapshot, None_Receiver, params, NULL, instrument);
 	if (part->push_snapshot)
 		PushActiveSnapshot(snapshot);
 	standard_ExecutorStart(part->query, eflags);
-	if (tessera_is_row_write(query->sql))
+	if (tessera_is_row_write(query->local))
 		tessera_row_write_started(part->query->planstate);
 	tessera_source_position_started(part->query);
 	tessera_load_start(part->query, eflags);

@@ -163,7 +163,7 @@ find_local(QueryDesc *query, CustomScan *scan)
 	if (routing == NULL || !read_values(scan->custom_exprs, query->params, &values) || !belongs_here(private, routing, &values))
 		return NULL;
 	params = tessera_local_params(nparams, values.types, values.values, values.nulls);
-	cached = tessera_local_plan(strVal(list_nth(private, STATEMENT_SQL)), nparams, values.types, params);
+	cached = tessera_local_plan(strVal(linitial(list_nth(private, STATEMENT_SQL))), nparams, values.types, params);
 	if (!fits(query, scan, routing, linitial_node(PlannedStmt, cached->stmt_list), params))
 	{
 		ReleaseCachedPlan(cached, CurrentResourceOwner);

@@ -16,7 +16,7 @@
 /* Whole statement (T1, or DML to all its shards). custom_exprs: the parameters, then the key expressions of all pins. */
 typedef enum TesseraStatementPrivate
 {
-	STATEMENT_SQL,				/* String: text with $1..$n */
+	STATEMENT_SQL,				/* texts (tessera_deparse in planner/ship.h) with $1..$n */
 	STATEMENT_NPARAMS,			/* Integer: how many of custom_exprs, the first ones, are parameters */
 	STATEMENT_PINS,				/* List of IntList (relid, then the index in custom_exprs of each key column's value) */
 	STATEMENT_PLACED,			/* OidList: placed tables it names */
@@ -52,7 +52,7 @@ typedef enum TesseraStatementFlags
 /* Scan of one cluster table (T3). custom_exprs: the parameters of the shipped conditions, then the key expressions if pinned. */
 typedef enum TesseraTablePrivate
 {
-	TABLE_SQL,					/* String */
+	TABLE_SQL,					/* texts */
 	TABLE_NPARAMS,				/* Integer */
 	TABLE_ATTRIBUTES,			/* IntList: attribute numbers the result's columns stand for, system columns among them */
 	TABLE_PINS,					/* List of IntList, as above; at most one */
@@ -65,7 +65,7 @@ typedef enum TesseraTablePrivate
 /* INSERT whose rows are computed here and routed one by one. */
 typedef enum TesseraInsertPrivate
 {
-	INSERT_SQL,					/* String: INSERT of one row, $1..$n */
+	INSERT_SQL,					/* texts: INSERT of one row, $1..$n */
 	INSERT_PARAM_TYPES,			/* OidList: of the parameters */
 	INSERT_PARAM_COLUMNS,		/* IntList: column of the source row (1..) that parameter i takes */
 	INSERT_ATTRIBUTES,			/* IntList: attribute of the table that each column of the source row is for */
@@ -73,7 +73,7 @@ typedef enum TesseraInsertPrivate
 	INSERT_SOURCE,				/* PlannedStmt of the rows */
 	INSERT_FLAGS,				/* Integer: STATEMENT_RETURNS_ROWS, STATEMENT_COUNTED_ROWS */
 	/*
-	 * List of (String, Integer): the same for so many rows at once, largest first; row columns' parameters row by row, the others behind. RETURNING
+	 * List of (texts, Integer): the same for so many rows at once, largest first; row columns' parameters row by row, the others behind. RETURNING
 	 * has one more column, the row's position among them
 	 */
 	INSERT_BATCHES,
@@ -115,7 +115,7 @@ typedef enum TesseraTriggerPrivate
 	TRIGGER_SOURCE,				/* PlannedStmt: the rows of an INSERT; or SELECT ... FOR UPDATE of those to be changed */
 	TRIGGER_COLUMNS,			/* IntList: attribute numbers of all columns */
 	TRIGGER_ASSIGNED,			/* IntList: attribute numbers of those that the statement gives values to */
-	TRIGGER_SQL,				/* String: writes one row; returns its ctid and TRIGGER_COLUMNS, unless it deletes it */
+	TRIGGER_SQL,				/* texts: writes one row; returns its ctid and TRIGGER_COLUMNS, unless it deletes it */
 	TRIGGER_PARAMS,				/* IntList: attribute that each parameter of the text stands for; SelfItemPointerAttributeNumber: the row's place */
 	TRIGGER_RETURNING,			/* List of PlannedStmt, at most one: SELECT of RETURNING from TRIGGER_ROWS */
 	TRIGGER_CONFLICT,			/* List, by TesseraConflictPrivate, of ON CONFLICT DO UPDATE; NIL: there is none */
@@ -125,10 +125,10 @@ typedef enum TesseraTriggerPrivate
 /* What is done with the row that is in the way of a new one. Expressions have its columns as INNER_VAR, those of the new row as OUTER_VAR. */
 typedef enum TesseraConflictPrivate
 {
-	CONFLICT_SQL,				/* String: finds and locks it by the new row's values; returns ctid and TRIGGER_COLUMNS */
+	CONFLICT_SQL,				/* texts: finds and locks it by the new row's values; returns ctid and TRIGGER_COLUMNS */
 	CONFLICT_PARAMS,			/* IntList: as TRIGGER_PARAMS */
 	CONFLICT_OWNER,				/* Integer: the role by whose rights it is read */
-	CONFLICT_UPDATE_SQL,		/* String: as TRIGGER_SQL of an UPDATE */
+	CONFLICT_UPDATE_SQL,		/* texts: as TRIGGER_SQL of an UPDATE */
 	CONFLICT_UPDATE_PARAMS,
 	CONFLICT_ASSIGNED,			/* IntList: attribute numbers */
 	CONFLICT_VALUES,			/* List of expressions, one for each */

@@ -8,6 +8,7 @@
 #include "common/hashfn.h"
 #include "executor/tuptable.h"
 #include "lib/stringinfo.h"
+#include "nodes/value.h"
 #include "port/pg_bswap.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -16,6 +17,7 @@
 #include "catalog/portable_types.h"
 #include "common/wire.h"
 #include "executor/remote_query.h"
+#include "rows/exact_text.h"
 #include "session/check_as.h"
 
 /* Read and written here: no function is looked up for them. */
@@ -68,10 +70,6 @@ prepare_result(TesseraRemoteQuery *query)
 	query->ioparams = palloc0(sizeof(Oid) * Max(natts, 1));
 	query->typmods = palloc0(sizeof(int32) * Max(natts, 1));
 	query->stored = palloc0(sizeof(TesseraStoredType *) * Max(natts, 1));
-	query->binary = true;
-	for (int i = 0; i < natts; i++)
-		if (query->attnums[i] > 0 && !tessera_type_goes_binary(TupleDescAttr(query->desc, query->attnums[i] - 1)->atttypid))
-			query->binary = false;
 	for (int i = 0; i < natts; i++)
 	{
 		Form_pg_attribute att;
@@ -82,9 +80,9 @@ prepare_result(TesseraRemoteQuery *query)
 		att = TupleDescAttr(query->desc, query->attnums[i] - 1);
 		query->typmods[i] = att->atttypmod;
 		query->shape = hash_combine(hash_combine(query->shape, att->atttypid), hash_combine((uint32) att->atttypmod, att->attcollation));
-		if (query->binary && goes_without_function(att->atttypid))
+		if (goes_without_function(att->atttypid))
 			continue;
-		if (!query->binary)
+		if (!tessera_binary_is_exact(att->atttypid))
 		{
 			/* the input function of pg_node_tree takes nothing; what it is made of is a text's */
 			query->stored[i] = tessera_stored_type(att->atttypid == PG_NODE_TREEOID ? TEXTOID : att->atttypid, att->atttypmod);
@@ -96,11 +94,12 @@ prepare_result(TesseraRemoteQuery *query)
 }
 
 TesseraRemoteQuery *
-tessera_remote_query_make(const char *sql, int nparams, const Oid *types, TupleDesc desc, int natts, const AttrNumber *attnums)
+tessera_remote_query_make(const List *texts, int nparams, const Oid *types, TupleDesc desc, int natts, const AttrNumber *attnums)
 {
 	TesseraRemoteQuery *query = palloc0(sizeof(TesseraRemoteQuery));
 
-	query->sql = query->text = sql;
+	query->local = query->text = strVal(linitial(texts));
+	query->sql = query->exact = strVal(llast(texts));
 	query->nparams = nparams;
 	query->types = palloc(sizeof(Oid) * Max(nparams, 1));
 	memcpy(query->types, types, sizeof(Oid) * nparams);
@@ -118,7 +117,8 @@ void
 tessera_remote_query_check_as(TesseraRemoteQuery *query, Oid role)
 {
 	query->check_as = role;
-	query->sql = tessera_check_as(role, query->text);
+	query->local = tessera_check_as(role, query->text);
+	query->sql = query->exact == query->text ? query->local : tessera_check_as(role, query->exact);
 }
 
 TesseraRemoteQuery *
@@ -126,7 +126,8 @@ tessera_remote_query_probe(const TesseraRemoteQuery *query)
 {
 	TesseraRemoteQuery *probe;
 
-	probe = tessera_remote_query_make(psprintf("SELECT FROM (%s) AS held WHERE false", query->text), query->nparams, query->types, NULL, 0, NULL);
+	probe = tessera_remote_query_make(list_make1(makeString(psprintf("SELECT FROM (%s) AS held WHERE false", query->text))), query->nparams,
+									  query->types, NULL, 0, NULL);
 	if (OidIsValid(query->check_as))
 		tessera_remote_query_check_as(probe, query->check_as);
 	probe->once = query->once;
@@ -271,7 +272,7 @@ tessera_wire_row(TesseraRemoteQuery *query, PGresult *result, int row, TupleTabl
 		slot->tts_isnull[attribute] = PQgetisnull(result, row, i);
 		if (slot->tts_isnull[attribute])
 			slot->tts_values[attribute] = (Datum) 0;
-		else if (query->binary)
+		else if (query->stored[i] == NULL)
 			slot->tts_values[attribute] = receive_binary(query, i, PQgetvalue(result, row, i), PQgetlength(result, row, i));
 		else
 			slot->tts_values[attribute] = tessera_stored_input(query->stored[i], PQgetvalue(result, row, i));

@@ -3,7 +3,8 @@
  *	  An SQL text with typed parameters and a row type, as it goes to shards: how its values cross the wire.
  *
  * Values go in binary where the type's send and receive functions mean the same on every node (built-in types without node-local OIDs inside), else
- * as text. All of a TesseraRemoteQuery lives in the context it was made in; what its values need is looked up when it first goes to another node.
+ * as text. Columns of a result that go as text are text within the statement (planner/exact_columns.h), so the result as a whole is binary. All of a
+ * TesseraRemoteQuery lives in the context it was made in; what its values need is looked up when it first goes to another node.
  */
 #ifndef TESSERA_REMOTE_QUERY_H
 #define TESSERA_REMOTE_QUERY_H
@@ -13,6 +14,7 @@
 #include "executor/tuptable.h"
 #include "fmgr.h"
 #include "libpq-fe.h"
+#include "nodes/pg_list.h"
 
 #include "rows/stored_value.h"
 #include "transport/connection.h"
@@ -20,7 +22,9 @@
 typedef struct TesseraRemoteQuery
 {
 	const char *sql;			/* what is sent */
-	const char *text;			/* the statement itself: the same, if it is read by the current user's rights */
+	const char *local;			/* what runs on this node: the same, with all columns as they are */
+	const char *text;			/* the statement itself: what runs here, if it is read by the current user's rights */
+	const char *exact;			/* that of sql */
 	Oid			check_as;		/* else by whose */
 	bool		once;			/* neither the text nor a plan of it is kept where it runs; false as it is made */
 	int			nparams;
@@ -35,11 +39,10 @@ typedef struct TesseraRemoteQuery
 	int		   *formats;
 	FmgrInfo   *out;			/* send or output function of each parameter */
 	uint32		shape;			/* hash of the types of its result columns; 0: none */
-	bool		binary;			/* result format */
-	FmgrInfo   *in;				/* binary: receive function of each result column */
+	FmgrInfo   *in;				/* receive function of each result column that is binary */
 	Oid		   *ioparams;
 	int32	   *typmods;
-	TesseraStoredType **stored; /* text: how each is read, without checks of domains, which the shard has made */
+	TesseraStoredType **stored; /* of the others: how they are read, without checks of domains, which the shard has made; NULL: is binary */
 } TesseraRemoteQuery;
 
 /* Parameters of one execution, converted. Lives in the context given at conversion. */
@@ -51,9 +54,9 @@ typedef struct TesseraWireParams
 
 /*
  * types: nparams parameter types. desc: full row type of the slots to fill, or NULL; attnums (NULL: all, in order): list of the attributes that the
- * result's columns stand for, natts of them. sql and desc are not copied.
+ * result's columns stand for, natts of them. texts: of tessera_deparse in planner/ship.h. They and desc are not copied.
  */
-extern TesseraRemoteQuery *tessera_remote_query_make(const char *sql, int nparams, const Oid *types, TupleDesc desc, int natts,
+extern TesseraRemoteQuery *tessera_remote_query_make(const List *texts, int nparams, const Oid *types, TupleDesc desc, int natts,
 													 const AttrNumber *attnums);
 
 /* From now on its tables are read by this role's rights (session/check_as.h). Only a SELECT. */

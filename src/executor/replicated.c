@@ -36,6 +36,7 @@
 
 #include "common/acting_as.h"
 #include "common/errors.h"
+#include "common/fixed_settings.h"
 #include "common/injection.h"
 #include "common/protocol.h"
 #include "common/version_compat.h"
@@ -143,12 +144,7 @@ forget_changes(int from)
 static int
 push_settings(void)
 {
-	int			level = NewGUCNestLevel();
-
-	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	(void) set_config_option("array_nulls", "on", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	(void) set_config_option("xmloption", "content", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	return level;
+	return tessera_fixed_settings_push(TESSERA_FIXED_STYLES | TESSERA_FIXED_READING | TESSERA_FIXED_NAMES | TESSERA_FIXED_MONEY);
 }
 
 /*

@@ -640,7 +640,7 @@ prepare_returning(RowTriggerState *state)
 
 /* A text with the types of its parameters and of what it returns. */
 static RowText
-make_text(RowTriggerState *state, String *sql, List *params, bool returns)
+make_text(RowTriggerState *state, List *texts, List *params, bool returns)
 {
 	Oid		   *types = palloc(sizeof(Oid) * Max(list_length(params), 1));
 	TupleDesc	desc = NULL;
@@ -658,7 +658,7 @@ make_text(RowTriggerState *state, String *sql, List *params, bool returns)
 			TupleDescCopyEntry(desc, foreach_current_index(cell) + 2, RelationGetDescr(state->rel), lfirst_int(cell));
 		text.answer = MakeSingleTupleTableSlot(desc, &TTSOpsVirtual);
 	}
-	text.query = tessera_remote_query_make(strVal(sql), list_length(params), types, desc, desc ? desc->natts : 0, NULL);
+	text.query = tessera_remote_query_make(texts, list_length(params), types, desc, desc ? desc->natts : 0, NULL);
 	return text;
 }
 

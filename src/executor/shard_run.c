@@ -122,7 +122,7 @@ send_to(TesseraShardRun *run, TesseraShardRunTarget *target, const TesseraShardR
 	command->values = (const char *const *) run->wire.values;
 	command->lengths = run->wire.lengths;
 	command->formats = request->query->formats;
-	command->result_format = request->query->binary ? 1 : 0;
+	command->result_format = 1;
 	command->prepare = !request->query->once;
 	command->shape = request->query->shape;
 	command->single_row = request->query->desc != NULL && tessera_stream_rows;

@@ -441,7 +441,7 @@ begin(TesseraScan *scan, EState *estate, int eflags)
 	scan->tier = (scan->flags & STATEMENT_MANY) ? "whole statement" : "T1";
 	tessera_values_init(&scan->values, node);
 	desc = (scan->flags & STATEMENT_RETURNS_ROWS) ? node->ss.ss_ScanTupleSlot->tts_tupleDescriptor : NULL;
-	scan->query = tessera_remote_query_make(strVal(list_nth(scan->private, STATEMENT_SQL)), intVal(list_nth(scan->private, STATEMENT_NPARAMS)),
+	scan->query = tessera_remote_query_make(list_nth(scan->private, STATEMENT_SQL), intVal(list_nth(scan->private, STATEMENT_NPARAMS)),
 											scan->values.types, desc, list_length(((CustomScan *) node->ss.ps.plan)->custom_scan_tlist), NULL);
 	scan->query->once = (scan->flags & STATEMENT_ONCE) != 0;
 	open_relations(estate);

@@ -499,7 +499,7 @@ begin(TesseraScan *scan, EState *estate, int eflags)
 	scan->targets = palloc(sizeof(int) * TESSERA_MAX_NODES);
 	state->held = tessera_opens_cursor(eflags) &&
 		tessera_cursor_holds(((CustomScan *) node->ss.ps.plan)->custom_exprs, (scan->flags & STATEMENT_WRITES) != 0);
-	scan->query = tessera_remote_query_make(strVal(list_nth(private, TABLE_SQL)), intVal(list_nth(private, TABLE_NPARAMS)), scan->values.types,
+	scan->query = tessera_remote_query_make(list_nth(private, TABLE_SQL), intVal(list_nth(private, TABLE_NPARAMS)), scan->values.types,
 											 desc, list_length(attributes), attnums);
 	set_reader(state);
 	state->scan_context = AllocSetContextCreate(estate->es_query_cxt, "tessera scan", ALLOCSET_DEFAULT_SIZES);

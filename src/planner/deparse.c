@@ -3,7 +3,7 @@
  *	  SQL text of a prepared query, by PostgreSQL's own deparser, and a cache of the texts of this backend.
  *
  * Constants have become parameters before (tessera_lift_constants), so statements that differ only in them have equal trees and share one text. The
- * cache maps a tree to its text: a bucket by a cheap hash, then equal(). Any invalidation of a relation, function, type, operator or schema empties
+ * cache maps a tree to its texts: a bucket by a cheap hash, then equal(). Any invalidation of a relation, function, type, operator or schema empties
  * it: names may have changed.
  *
  * Memory: a context of its own below TopMemoryContext, reset whole.
@@ -25,7 +25,9 @@
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 
+#include "common/fixed_settings.h"
 #include "common/query_text.h"
+#include "planner/exact_columns.h"
 #include "planner/ship.h"
 
 #define BUCKETS 256
@@ -37,7 +39,7 @@ typedef struct Entry
 	uint32		hash;
 	Query	   *query;
 	char	   *search_path;
-	char	   *sql;
+	List	   *texts;
 } Entry;
 
 static MemoryContext cache_context = NULL;
@@ -167,8 +169,8 @@ spell_arrays(Node *node, void *context)
 }
 
 /* Everything must read the same under the shard's settings, whatever they are. Costs nothing where the session's own already do. */
-char *
-tessera_deparse_once(Query *query)
+static char *
+deparse(Query *query)
 {
 	int			nest;
 	char	   *sql;
@@ -176,24 +178,32 @@ tessera_deparse_once(Query *query)
 	if (has_null_in_array((Node *) query, NULL))
 		query = (Query *) spell_arrays((Node *) query, NULL);
 
-	if (DateStyle == USE_ISO_DATES && IntervalStyle == INTSTYLE_POSTGRES && extra_float_digits > 0)
+	if (tessera_settings_are_fixed(TESSERA_FIXED_STYLES))
 		return tessera_query_text(query);
-	nest = NewGUCNestLevel();
-	(void) set_config_option("datestyle", "ISO", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	(void) set_config_option("intervalstyle", "postgres", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	(void) set_config_option("extra_float_digits", "3", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	nest = tessera_fixed_settings_push(TESSERA_FIXED_STYLES);
 	sql = tessera_query_text(query);
 	AtEOXact_GUC(true, nest);
 	return sql;
 }
 
-char *
+/* The exact one is made first: the deparser scribbles on its input. */
+List *
+tessera_deparse_once(Query *query)
+{
+	Query	   *exact = tessera_exact_query(query);
+	String	   *sent = exact ? makeString(deparse(exact)) : NULL;
+	String	   *text = makeString(deparse(query));
+
+	return sent ? list_make2(text, sent) : list_make1(text);
+}
+
+List *
 tessera_deparse(Query *query)
 {
 	uint32		hash = shape_of(query);
 	Query	   *kept;
 	Entry	   *entry;
-	char	   *sql;
+	List	   *texts;
 	MemoryContext before;
 
 	/* equal() compares them; the text does not depend on them */
@@ -203,21 +213,21 @@ tessera_deparse(Query *query)
 	prepare_cache();
 	for (entry = buckets[hash % BUCKETS]; entry; entry = entry->next)
 		if (entry->hash == hash && strcmp(entry->search_path, namespace_search_path) == 0 && equal(entry->query, query))
-			return pstrdup(entry->sql);
+			return copyObject(entry->texts);
 
 	/* the deparser scribbles on its input, and what it looks up may invalidate the cache */
 	kept = copyObject(query);
-	sql = tessera_deparse_once(query);
+	texts = tessera_deparse_once(query);
 	prepare_cache();
 	before = MemoryContextSwitchTo(cache_context);
 	entry = palloc(sizeof(Entry));
 	entry->hash = hash;
 	entry->query = copyObject(kept);
 	entry->search_path = pstrdup(namespace_search_path);
-	entry->sql = pstrdup(sql);
+	entry->texts = copyObject(texts);
 	entry->next = buckets[hash % BUCKETS];
 	buckets[hash % BUCKETS] = entry;
 	entries++;
 	MemoryContextSwitchTo(before);
-	return sql;
+	return texts;
 }

@@ -37,6 +37,7 @@
 #include "utils/syscache.h"
 
 #include "common/version_compat.h"
+#include "planner/exact_columns.h"
 #include "planner/planner.h"
 #include "planner/ship.h"
 #include "planner/table_path.h"
@@ -312,9 +313,18 @@ names_partial(Node *node, void *context)
 	return expression_tree_walker(node, names_partial, context);
 }
 
+bool
+tessera_sends_states(const Query *query)
+{
+	Oid			partial = query->hasAggs ? partial_function() : InvalidOid;
+
+	return OidIsValid(partial) && names_partial((Node *) query->targetList, &partial);
+}
+
 /*
  * One column of a statement of a router: tessera.partial(aggregate, NULL), an aggregate that returns its state, or what is grouped by. The first half
- * of an aggregation puts states in the place of results, so nothing may stand above them; users' aggregates are none of a router's.
+ * of an aggregation puts states in the place of results, so nothing may stand above them but exact_text, which takes them for what they are; users'
+ * aggregates are none of a router's.
  */
 static Expr *
 without_partial(Expr *column, Oid partial)
@@ -323,6 +333,12 @@ without_partial(Expr *column, Oid partial)
 	bool		named = IsA(column, FuncExpr) && call->funcid == partial;
 	Aggref	   *aggregate = named ? linitial(call->args) : (Aggref *) column;
 
+	if (tessera_is_exact_text(column))
+	{
+		call = copyObject(call);
+		linitial(call->args) = without_partial(linitial(call->args), partial);
+		return (Expr *) call;
+	}
 	if (!named && !contain_agg_clause((Node *) column) && !names_partial((Node *) column, &partial))
 		return column;
 	if (IsA(aggregate, Aggref) && aggregate->aggfnoid < FirstNormalObjectId &&

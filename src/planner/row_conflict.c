@@ -168,8 +168,8 @@ tessera_plan_row_conflict(Query *query, Relation table, List *columns)
 	Query	   *find = arbiter == NIL ? NULL : find_query(query, table, columns, arbiter, assigned);
 	List	   *find_params = NIL;
 	List	   *update_params = NIL;
-	char	   *find_sql = find ? tessera_row_text(find, &find_params) : NULL;
-	char	   *update_sql = tessera_write_text(query, table, columns, CMD_UPDATE, assigned, &update_params);
+	List	   *find_texts = find ? tessera_row_texts(find, &find_params) : NIL;
+	List	   *update_texts = tessera_write_texts(query, table, columns, CMD_UPDATE, assigned, &update_params);
 	List	   *values = NIL;
 	List	   *where = conflict->onConflictWhere ? list_make1(compute(conflict->onConflictWhere, &sides)) : NIL;
 	List	   *result;
@@ -180,9 +180,9 @@ tessera_plan_row_conflict(Query *query, Relation table, List *columns)
 		sides.refused |= lfirst_node(TargetEntry, cell)->resjunk;
 		values = lappend(values, compute((Node *) lfirst_node(TargetEntry, cell)->expr, &sides));
 	}
-	if (find_sql == NULL || update_sql == NULL || sides.refused)
+	if (find_texts == NIL || update_texts == NIL || sides.refused)
 		return NIL;
-	result = list_make5(makeString(find_sql), find_params, makeInteger((int) table->rd_rel->relowner), makeString(update_sql), update_params);
+	result = list_make5(find_texts, find_params, makeInteger((int) table->rd_rel->relowner), update_texts, update_params);
 	result = lappend(result, assigned);
 	result = lappend(result, values);
 	result = lappend(result, where);

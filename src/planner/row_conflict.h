@@ -29,9 +29,9 @@ extern List *tessera_place_and_columns(Relation table, List *columns);
 extern void tessera_lock_for_update(Query *select, Index rti, List *assigned, Relation table);
 
 /* The text of a query (scribbled on) whose parameters are tessera_row_value's, and in *attributes what they stand for; NULL: there is none. */
-extern char *tessera_row_text(Query *query, List **attributes);
+extern List *tessera_row_texts(Query *query, List **attributes);
 
 /* The same of a statement that writes one row. */
-extern char *tessera_write_text(Query *query, Relation table, List *columns, CmdType command, List *assigned, List **attributes);
+extern List *tessera_write_texts(Query *query, Relation table, List *columns, CmdType command, List *assigned, List **attributes);
 
 #endif							/* TESSERA_ROW_CONFLICT_H */

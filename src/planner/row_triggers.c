@@ -383,33 +383,36 @@ write_query(Query *query, Relation table, List *columns, CmdType command, List *
 	return write;
 }
 
-char *
-tessera_row_text(Query *query, List **attributes)
+List *
+tessera_row_texts(Query *query, List **attributes)
 {
 	List	   *params = NIL;
 	TesseraReason reason = {0};
 	ListCell   *cell;
 
 	if (!tessera_prepare_query(query, true, &params, &reason))
-		return NULL;
+		return NIL;
 	foreach(cell, params)
 	{
 		Param	   *param = lfirst(cell);
 
 		if (!IsA(param, Param) || param->paramid < COLUMN_PARAM)
-			return NULL;
+			return NIL;
 		*attributes = lappend_int(*attributes, param->paramid == PLACE_PARAM ? SelfItemPointerAttributeNumber : param->paramid - COLUMN_PARAM);
 	}
 	return tessera_deparse(query);
 }
 
-char *
-tessera_write_text(Query *query, Relation table, List *columns, CmdType command, List *assigned, List **attributes)
+List *
+tessera_write_texts(Query *query, Relation table, List *columns, CmdType command, List *assigned, List **attributes)
 {
 	bool		reads = (tessera_permissions(query, rt_fetch(query->resultRelation, query->rtable))->requiredPerms & ACL_SELECT) != 0;
-	char	   *text = tessera_row_text(write_query(query, table, columns, command, assigned), attributes);
+	List	   *texts = tessera_row_texts(write_query(query, table, columns, command, assigned), attributes);
+	ListCell   *cell;
 
-	return text ? tessera_row_write_text(text, reads) : NULL;
+	foreach(cell, texts)
+		lfirst(cell) = makeString(tessera_row_write_text(strVal(lfirst(cell)), reads));
+	return texts;
 }
 
 /* ---- RETURNING ---- */
@@ -535,12 +538,12 @@ plan_with_triggers(Query *query, Relation table, const char *source_text, int cu
 	Query	   *select = query->returningList ? returning_query(&returning) : NULL;
 	List	   *attributes = NIL;
 	List	   *assigned = query->commandType == CMD_DELETE ? NIL : tessera_assigned_columns(query->targetList);
-	char	   *sql = returning.refused ? NULL : tessera_write_text(query, table, returning.columns, query->commandType, assigned, &attributes);
-	List	   *conflict = sql && updates_on_conflict(query) ? tessera_plan_row_conflict(query, table, returning.columns) : NIL;
+	List	   *texts = returning.refused ? NIL : tessera_write_texts(query, table, returning.columns, query->commandType, assigned, &attributes);
+	List	   *conflict = texts && updates_on_conflict(query) ? tessera_plan_row_conflict(query, table, returning.columns) : NIL;
 	PlannedStmt *source;
 	CustomScan *scan;
 
-	if (sql == NULL || (updates_on_conflict(query) && conflict == NIL))
+	if (texts == NIL || (updates_on_conflict(query) && conflict == NIL))
 		return ordinary;
 	source = tessera_nested_planner(query->commandType == CMD_INSERT ? tessera_source_query(query, NIL) :
 									lock_query(query, table, returning.columns, returning.others), source_text, params, false);
@@ -550,7 +553,7 @@ plan_with_triggers(Query *query, Relation table, const char *source_text, int cu
 	scan->custom_private = list_make5(ordinary, makeInteger(query->commandType), makeInteger((int) RelationGetRelid(table)), source,
 									  returning.columns);
 	scan->custom_private = lappend(scan->custom_private, assigned);
-	scan->custom_private = lappend(scan->custom_private, makeString(sql));
+	scan->custom_private = lappend(scan->custom_private, texts);
 	scan->custom_private = lappend(scan->custom_private, attributes);
 	scan->custom_private = lappend(scan->custom_private, select ? list_make1(tessera_nested_planner(select, source_text, params, true)) : NIL);
 	scan->custom_private = lappend(scan->custom_private, conflict);

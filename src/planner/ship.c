@@ -145,33 +145,11 @@ function_stays(Oid function, void *arg)
 	return true;
 }
 
-/* True if values of the type are, or are made of, OIDs of this node. */
+/* True if values of the type are, or may be made of, OIDs of this node. */
 static bool
 holds_object(Oid type)
 {
-	TupleDesc	desc;
-	bool		holds = false;
-
-	type = getBaseType(type);
-	if (tessera_type_names_object(type))
-		return true;
-	if (OidIsValid(get_element_type(type)))
-		return holds_object(get_element_type(type));
-	switch (get_typtype(type))
-	{
-		case TYPTYPE_RANGE:
-			return holds_object(get_range_subtype(type));
-		case TYPTYPE_MULTIRANGE:
-			return holds_object(get_multirange_range(type));
-		case TYPTYPE_COMPOSITE:
-			desc = lookup_rowtype_tupdesc(type, -1);
-			for (int i = 0; i < desc->natts && !holds; i++)
-				holds = !TupleDescAttr(desc, i)->attisdropped && holds_object(TupleDescAttr(desc, i)->atttypid);
-			ReleaseTupleDesc(desc);
-			return holds;
-		default:
-			return type == RECORDOID || type == RECORDARRAYOID;
-	}
+	return tessera_type_names_object(type) || type == RECORDOID;
 }
 
 bool
@@ -183,7 +161,7 @@ tessera_order_ships(const SortGroupClause *clause, Oid type)
 	Oid			compare;
 	int16		strategy;
 
-	if (holds_object(type) || function_stays(get_opcode(clause->eqop), &nothing))
+	if (tessera_type_is_made_of(type, holds_object) || function_stays(get_opcode(clause->eqop), &nothing))
 		return false;
 	if (!OidIsValid(clause->sortop))
 		return true;

@@ -55,11 +55,12 @@ extern TesseraConstants tessera_lift_constants(Query *query, List **params);
 extern bool tessera_is_array_with_null(const Node *node);
 
 /*
- * SQL text of a prepared query, with every value in a form that reads the same under all settings. once: it is not kept for the next such query. The
- * query is scribbled on.
+ * SQL texts of a prepared query, with every value in a form that reads the same under all settings. List of String: the query; then, if it has
+ * columns that cannot go in binary, the text that returns them as exact text (exact_columns.h). tessera_remote_query_make takes them. once: they are
+ * not kept for the next such query. The query is scribbled on.
  */
-extern char *tessera_deparse(Query *query);
-extern char *tessera_deparse_once(Query *query);
+extern List *tessera_deparse(Query *query);
+extern List *tessera_deparse_once(Query *query);
 
 extern void tessera_deparse_init(void); /* from _PG_init: what makes its cache forget */
 

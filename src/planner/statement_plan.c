@@ -616,7 +616,7 @@ tessera_plan_statement_reading(Query *query, const TesseraReads *reads, int curs
 	List	   *conditions = NIL;
 	TesseraConstants constants = {0};
 	CustomScan *scan;
-	char	   *sql;
+	List	   *texts;
 
 	if (writes && !modification_allowed(analysis, reason))
 		return NULL;
@@ -684,12 +684,12 @@ tessera_plan_statement_reading(Query *query, const TesseraReads *reads, int curs
 	/* the rows of MERGE are those of its source, which its ON does not bound */
 	if (many && position < 0 && query->commandType != CMD_MERGE && bounded->query == query)
 		conditions = tessera_pruning_conditions(make_ands_implicit((Expr *) query->jointree->quals), bounded->rti, routing, bounded->table, &exprs);
-	sql = constants.many ? tessera_deparse_once(copy) : tessera_deparse(copy);
+	texts = constants.many ? tessera_deparse_once(copy) : tessera_deparse(copy);
 	scan = makeNode(CustomScan);
 	scan->methods = &tessera_statement_scan.plan;
 	scan->custom_exprs = exprs;
 	scan->custom_scan_tlist = tessera_output_list(output_targets(query));
-	scan->custom_private = list_make5(makeString(sql), makeInteger(list_length(params)), pins, placed, sharded);
+	scan->custom_private = list_make5(texts, makeInteger(list_length(params)), pins, placed, sharded);
 	scan->custom_private = lappend(scan->custom_private, makeInteger(flags));
 	scan->custom_private = lappend(scan->custom_private, conditions);
 	scan->custom_private = lappend(scan->custom_private, makeInteger(position));
@@ -982,8 +982,7 @@ batch_texts(Query *insert, const Query *row, int params, bool counted)
 		{
 			int			count = counted ? (sizes[i] - 1) * columns + params + 1 : 0;
 
-			texts = lappend(texts, list_make2(makeString(tessera_deparse(batch_query(row, columns, sizes[i], count))),
-											  makeInteger(sizes[i])));
+			texts = lappend(texts, list_make2(tessera_deparse(batch_query(row, columns, sizes[i], count)), makeInteger(sizes[i])));
 		}
 	}
 	return texts;
@@ -1016,7 +1015,7 @@ tessera_plan_insert(Query *query, const char *source_text, int cursor_options, P
 	Query	   *row;
 	CustomScan *scan;
 	PlannedStmt *source;
-	char	   *sql;
+	List	   *row_texts;
 	bool		counted;
 
 	analysis.occurrences = list_make1(&occurrence);
@@ -1052,13 +1051,13 @@ tessera_plan_insert(Query *query, const char *source_text, int cursor_options, P
 	}
 	counted = fires_by_statement(target->relid);
 	batches = batch_texts(query, row, list_length(shipped), counted);
-	sql = tessera_deparse(row);
+	row_texts = tessera_deparse(row);
 	source = pg_plan_query(tessera_source_query(query, more), source_text, cursor_options & ~CURSOR_OPT_SCROLL, params);
 
 	scan = makeNode(CustomScan);
 	scan->methods = &tessera_insert_scan.plan;
 	scan->custom_scan_tlist = tessera_output_list(query->returningList);
-	scan->custom_private = list_make5(makeString(sql), types_of(shipped), columns, attributes_of(query), makeInteger((int) table->relid));
+	scan->custom_private = list_make5(row_texts, types_of(shipped), columns, attributes_of(query), makeInteger((int) table->relid));
 	scan->custom_private = lappend(scan->custom_private, source);
 	scan->custom_private = lappend(scan->custom_private, makeInteger((query->returningList != NIL ? STATEMENT_RETURNS_ROWS : 0) |
 																		(counted ? STATEMENT_COUNTED_ROWS : 0)));

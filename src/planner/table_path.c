@@ -611,8 +611,8 @@ tessera_uses_whole_row(Node *node)
 }
 
 /* all: no condition stays here. */
-static char *
-scan_sql(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *attributes, List *shipped, bool all, PlanRowMark *mark, List **params)
+static List *
+scan_texts(PlannerInfo *root, RelOptInfo *rel, Relation relation, List *attributes, List *shipped, bool all, PlanRowMark *mark, List **params)
 {
 	TesseraClosedRel table = {.relids = rel->relids,.conditions = shipped,.tree = tessera_closed_leaf(rel->relid)};
 	TesseraScanText text = {0};
@@ -664,7 +664,7 @@ user_mark(PlannerInfo *root, Index relid)
 }
 
 CustomScan *
-tessera_scan_plan(RelOptInfo *rel, const TesseraTable *table, List *clauses, char *sql, List *params, List *attributes, int flags)
+tessera_scan_plan(RelOptInfo *rel, const TesseraTable *table, List *clauses, List *texts, List *params, List *attributes, int flags)
 {
 	CustomScan *scan = makeNode(CustomScan);
 	bool		sharded = table && table->group >= 0;
@@ -688,7 +688,7 @@ tessera_scan_plan(RelOptInfo *rel, const TesseraTable *table, List *clauses, cha
 	scan->methods = &tessera_table_scan.plan;
 	scan->flags = CUSTOMPATH_SUPPORT_PROJECTION;
 	scan->custom_exprs = exprs;
-	scan->custom_private = list_make5(makeString(sql), makeInteger(list_length(params)), attributes, pin, conditions);
+	scan->custom_private = list_make5(texts, makeInteger(list_length(params)), attributes, pin, conditions);
 	scan->custom_private = lappend(scan->custom_private, makeInteger(flags));
 	scan->custom_private = lappend(scan->custom_private, NIL);
 	Assert(list_length(scan->custom_private) == TABLE_COUNT);
@@ -708,7 +708,7 @@ plan_custom_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tli
 	ListCell   *cell;
 	PlanRowMark *mark = user_mark(root, rel->relid);
 	int			flags = mark ? STATEMENT_WRITES : 0;
-	char	   *sql;
+	List	   *texts;
 
 	if (root->query_level == 1 && tessera_has_positions(root->parse, rel->relid))
 		flags |= TABLE_NODES;
@@ -723,8 +723,8 @@ plan_custom_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tli
 			local = lappend(local, restriction);
 	}
 	attributes = needed_attributes(root, rel, relation, extract_actual_clauses(local, false));
-	sql = scan_sql(root, rel, relation, attributes, shipped, local == NIL, mark, &params);
-	scan = tessera_scan_plan(rel, tessera_cluster_table(rte->relid), clauses, sql, params, attributes, flags);
+	texts = scan_texts(root, rel, relation, attributes, shipped, local == NIL, mark, &params);
+	scan = tessera_scan_plan(rel, tessera_cluster_table(rte->relid), clauses, texts, params, attributes, flags);
 	scan->scan.plan.targetlist = tlist;
 	scan->scan.plan.qual = extract_actual_clauses(local, false);
 	scan->scan.scanrelid = rel->relid;

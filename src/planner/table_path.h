@@ -55,10 +55,16 @@ extern bool tessera_uses_whole_row(Node *node);
 
 
 /*
- * The scan that runs sql on the shards that the clauses (RestrictInfos of the table) leave. attributes: of the scan's rows, those that the columns of
- * the text stand for. flags: TesseraStatementFlags. The caller sets target list and conditions, and what is scanned.
+ * The scan that runs the texts (tessera_deparse) on the shards that the clauses (RestrictInfos of the table) leave. attributes: of the scan's rows,
+ * those that the columns of the text stand for. flags: TesseraStatementFlags. The caller sets target list and conditions, and what is scanned.
  */
-extern CustomScan *tessera_scan_plan(RelOptInfo *rel, const TesseraTable *table, List *clauses, char *sql, List *params, List *attributes, int flags);
+extern CustomScan *tessera_scan_plan(RelOptInfo *rel, const TesseraTable *table, List *clauses, List *texts, List *params, List *attributes,
+									 int flags);
+
+/* ---- group_path.c ---- */
+
+/* True if a shard's planner takes the query for one that sends states of aggregates. */
+extern bool tessera_sends_states(const Query *query);
 
 /* ---- scan_text.c ---- */
 

@@ -20,6 +20,7 @@
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/multirangetypes.h"
 #include "utils/rangetypes.h"
@@ -28,6 +29,7 @@
 
 #include "common/version_compat.h"
 #include "common/wire.h"
+#include "rows/exact_text.h"
 #include "rows/stored_value.h"
 
 /* What a value that was read by the input function has to become. */
@@ -62,7 +64,9 @@ struct TesseraStoredType
 	TesseraStoredType **columns;	/* NULL: as they are read */
 	/* of one that is complete, which tessera_stored_input takes */
 	FmgrInfo	input;
+	FmgrInfo	input_with_arguments;	/* of the name of a function or an operator, if the text has any */
 	Oid			ioparam;
+	int			settings;		/* that the text was written under */
 	List	   *rows;			/* RowVersion: all types of rows in it */
 };
 
@@ -219,6 +223,8 @@ describe(Oid type, int32 typmod)
 	stored = palloc0(sizeof(TesseraStoredType));
 	stored->type = stored->read_as = type;
 	stored->typmod = stored->read_typmod = typmod;
+	if (type == XMLOID)
+		stored->read_as = TEXTOID;	/* which it is; it was parsed before */
 	if (!code_in(type, NULL))
 		return stored;
 	if (kind == TYPTYPE_COMPOSITE)
@@ -235,8 +241,11 @@ tessera_stored_type(Oid type, int32 typmod)
 	Oid			function;
 
 	(void) code_in(stored->type, &stored->rows);
+	stored->settings = tessera_text_settings(stored->type);
 	getTypeInputInfo(stored->read_as, &function, &stored->ioparam);
 	fmgr_info(function, &stored->input);
+	if (stored->read_as == REGPROCOID || stored->read_as == REGOPEROID)
+		fmgr_info(stored->read_as == REGPROCOID ? F_REGPROCEDUREIN : F_REGOPERATORIN, &stored->input_with_arguments);
 	return stored;
 }
 
@@ -433,6 +442,15 @@ is_current(const TesseraStoredType *stored)
 	return true;
 }
 
+/* What the text says decides: exact text has the arguments, the type's own output function leaves them out. */
+static FmgrInfo *
+input_function(TesseraStoredType *stored, const char *text)
+{
+	bool		has_arguments = OidIsValid(stored->input_with_arguments.fn_oid) && *text != '\0' && text[strlen(text) - 1] == ')';
+
+	return has_arguments ? &stored->input_with_arguments : &stored->input;
+}
+
 Datum
 tessera_stored_input(TesseraStoredType *stored, char *text)
 {
@@ -443,7 +461,7 @@ tessera_stored_input(TesseraStoredType *stored, char *text)
 		*stored = *tessera_stored_type(stored->type, stored->typmod);
 		MemoryContextSwitchTo(before);
 	}
-	return become_stored(stored, tessera_wire_input(&stored->input, text, stored->ioparam, stored->read_typmod));
+	return become_stored(stored, tessera_wire_input(input_function(stored, text), text, stored->ioparam, stored->read_typmod, stored->settings));
 }
 
 

@@ -22,7 +22,10 @@ typedef struct TesseraStoredType TesseraStoredType;
  */
 extern TesseraStoredType *tessera_stored_type(Oid type, int32 typmod);
 
-/* Reads a value that the type's output function wrote; palloc'd. The settings are those under which it was written (row_codec.h). */
+/*
+ * Reads a value that the type's output function wrote; palloc'd. It was written under the settings that the type's text depends on
+ * (exact_text.h), whatever this session's are.
+ */
 extern Datum tessera_stored_input(TesseraStoredType *stored, char *text);
 
 /*

@@ -40,6 +40,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "common/fixed_settings.h"
 #include "common/version_compat.h"
 #include "transfer/capture_private.h"
 #include "transfer/lock_holders.h"
@@ -352,7 +353,7 @@ tessera_capture_create(TesseraMovingRanges *moving, const char *slot, int timeou
 	check_identities(moving);
 	allow_plugin();
 	if (MyBackendType == B_BG_WORKER)
-		tessera_codec_fix_settings();
+		tessera_fixed_settings_keep();
 
 	capture = capture_make(moving, slot);
 	capture->deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);

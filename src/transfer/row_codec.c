@@ -24,6 +24,7 @@
 #include "utils/uuid.h"
 
 #include "catalog/portable_types.h"
+#include "common/fixed_settings.h"
 #include "rows/stored_value.h"
 #include "transfer/row_codec.h"
 
@@ -80,48 +81,12 @@ struct TesseraRowReader
 	StringInfoData scratch;		/* a value, writable and ended by a zero byte, as receive and input functions want it */
 };
 
-typedef struct FixedSetting
-{
-	const char *name;
-	const char *value;
-} FixedSetting;
-
-static const FixedSetting fixed_settings[] = {
-	{"client_encoding", "UTF8"},
-	{"search_path", "pg_catalog"},
-	{"DateStyle", "ISO, MDY"},
-	{"IntervalStyle", "postgres"},
-	{"TimeZone", "UTC"},
-	{"extra_float_digits", "3"},
-	{"bytea_output", "hex"},
-	{"array_nulls", "on"},
-	{"xmloption", "content"},
-	{"lc_monetary", "C"},
-};
-
-
 /* ---- settings ---- */
-
-static bool
-setting_is_fixed(const FixedSetting *setting)
-{
-	const char *value = GetConfigOption(setting->name, false, false);
-
-	return value != NULL && strcmp(value, setting->value) == 0;
-}
 
 int
 tessera_codec_push_settings(void)
 {
-	int			nestlevel = NewGUCNestLevel();
-
-	for (int i = 0; i < lengthof(fixed_settings); i++)
-	{
-		if (setting_is_fixed(&fixed_settings[i]))
-			continue;
-		(void) set_config_option(fixed_settings[i].name, fixed_settings[i].value, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-	}
-	return nestlevel;
+	return tessera_fixed_settings_push(TESSERA_FIXED_ALL);
 }
 
 void
@@ -129,16 +94,6 @@ tessera_codec_pop_settings(int nestlevel)
 {
 	/* Not a commit: what owners' code has set for the session goes, too. */
 	AtEOXact_GUC(false, nestlevel);
-}
-
-void
-tessera_codec_fix_settings(void)
-{
-	for (int i = 0; i < lengthof(fixed_settings); i++)
-	{
-		if (!setting_is_fixed(&fixed_settings[i]))
-			SetConfigOption(fixed_settings[i].name, fixed_settings[i].value, PGC_SUSET, PGC_S_SESSION);
-	}
 }
 
 

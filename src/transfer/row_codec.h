@@ -44,14 +44,11 @@
 /* ---- settings under which values are written and read ---- */
 
 /*
- * Sets what text and encoding of values depend on, until the pop (or the end of the transaction or subtransaction). Needs a transaction. Returns the
- * nest level for the pop. That undoes every setting since, also those that a table's own code has made for the session.
+ * Sets what text and encoding of values depend on (common/fixed_settings.h), until the pop (or the end of the transaction or subtransaction). Needs a
+ * transaction. Returns the nest level for the pop. That undoes every setting since, also those that a table's own code has made for the session.
  */
 extern int	tessera_codec_push_settings(void);
 extern void tessera_codec_pop_settings(int nestlevel);
-
-/* The same for the rest of this process: a worker does it once, so that the push has nothing to do. Outside a transaction. */
-extern void tessera_codec_fix_settings(void);
 
 /* ---- writing ---- */
 

@@ -54,7 +54,7 @@ class Function:
         head = blanked[self.start:blanked.index("{", self.start)]
         self.makes_text = re.search(r"char \*\s*%s\(" % name, head) is not None
         self.static = re.match(r"static\b", head) is not None
-        self.texts = re.findall(r"const char \*(\w+)[,)]", head)
+        self.texts = re.findall(r"const (?:char|List) \*(\w+)[,)]", head)
         self.code, self.blanked, self.text = text[self.start:self.end], blanked[self.start:self.end], text
 
     def key(self):
