@@ -48,33 +48,37 @@ static const char *const copied_tables[] = {"node", "schema_placement", "table_g
 static bool in_script = false;
 static object_access_hook_type previous_object_access = NULL;
 
-/* True if a superuser wrote the function, and everyone may call it: so nobody gets by it what he could not have by himself. */
+/* True if the function only computes: a superuser says so, and everyone may call it. */
 static bool
-is_for_everyone(Oid function)
+only_computes(Oid function)
 {
 	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
-	Oid			owner = HeapTupleIsValid(tuple) ? ((Form_pg_proc) GETSTRUCT(tuple))->proowner : InvalidOid;
+	bool		result = false;
 
 	if (HeapTupleIsValid(tuple))
+	{
+		Form_pg_proc proc = (Form_pg_proc) GETSTRUCT(tuple);
+
+		result = proc->provolatile == PROVOLATILE_IMMUTABLE && superuser_arg(proc->proowner);
 		ReleaseSysCache(tuple);
-	return superuser_arg(owner) && pg_proc_aclcheck(function, ACL_ID_PUBLIC, ACL_EXECUTE) == ACLCHECK_OK;
+	}
+	return result && pg_proc_aclcheck(function, ACL_ID_PUBLIC, ACL_EXECUTE) == ACLCHECK_OK;
 }
 
 /*
  * A schema script runs by all rights and says what others have written. Where it needs values (literals of domains inside arrays, bounds of
- * partitions) checks and casts run: not those that belong to roles without such rights, and none that calls what not everyone may call (the server's
- * own functions on files are such). What core does as a table's owner (building an index) is none of this, nor is an extension's script.
+ * partitions) checks and casts run: none that does anything but compute, for a function that reads or does something would do it by the rights of a
+ * superuser. What core does as a table's owner (building an index) is none of this, nor is an extension's script.
  */
 static void
 guard_script(ObjectAccessType access, Oid class, Oid object, int sub, void *arg)
 {
-	if (in_script && access == OAT_FUNCTION_EXECUTE && !creating_extension && superuser() && !is_for_everyone(object))
+	if (in_script && access == OAT_FUNCTION_EXECUTE && !creating_extension && superuser() && !only_computes(object))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("function %s is not run by a schema script", format_procedure(object)),
-				 errdetail("It would run by the rights of a superuser, but not everyone may call it, or its owner is none."),
-				 errhint("Drop the domain or cast that calls it until the node has joined, or let a superuser own the function and everyone "
-						 "call it.")));
+				 errdetail("It would run by the rights of a superuser."),
+				 errhint("Drop the domain or cast that calls it until the node has joined.")));
 	if (previous_object_access)
 		previous_object_access(access, class, object, sub, arg);
 }
@@ -117,7 +121,7 @@ tessera_serve_run_script(const TesseraRunScriptArgs *args)
 		volatile int result;
 
 		CHECK_FOR_INTERRUPTS();
-		in_script = true;
+		in_script = !IsA(raw->stmt, SelectStmt);	/* pg_dump's own: values of settings and sequences */
 		PG_TRY();
 		{
 			result = SPI_execute(sql, false, 0);

@@ -3,8 +3,8 @@
  *	  DROP EXTENSION tessera on a node of a cluster: what stands against it, and the locks it begins with.
  *
  * Core's DROP locks what it drops one by one and keeps what it has while it waits for the next. The workers of the extension, and each session that
- * reads the catalog anew, lock the same tables in orders of their own: with them DROP would end in a deadlock now and then. So all tables are locked
- * before, and nothing is held while one of them is waited for.
+ * reads the catalog anew, lock the same tables in orders of their own, and who reads a view locks that first: with them DROP would end in a deadlock
+ * now and then. So all of them are locked before, and nothing is held while one of them is waited for.
  */
 #include "postgres.h"
 
@@ -32,7 +32,7 @@ drops_extension(Node *statement)
 	return false;
 }
 
-/* OIDs of the extension's tables; a List in the caller's context. */
+/* OIDs of the extension's tables, views and sequences; a List in the caller's context. */
 static List *
 extension_tables(void)
 {
@@ -45,7 +45,7 @@ extension_tables(void)
 	tessera_spi_begin(&access);
 	(void) tessera_spi_run("SELECT c.oid FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_class c ON c.oid = d.objid"
 						   " WHERE d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass AND d.refobjid = $1 AND d.deptype = 'e'"
-						   " AND d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND c.relkind = 'r' ORDER BY c.oid",
+						   " AND d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND c.relkind IN ('r', 'v', 'S') ORDER BY c.oid",
 						   SPI_OK_SELECT, 1, &type, &extension, NULL);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{

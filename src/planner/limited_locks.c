@@ -20,13 +20,17 @@
  * the first ones with a limit, which shards know, the others with OFFSET: they are asked for when the first ones were not enough. The order is a
  * total one, so that both are parts of one list.
  *
- * Not for several tables, views that are written out, cursors of DECLARE (which CURRENT OF may name), tables without a primary key, WITH TIES, and
- * volatile functions, which would run twice: there the scan locks all it finds.
+ * Not for several tables, tables with policies for the user or that others inherit from, without a primary key that he may read, views that are
+ * written out, a query with a WITH of its own, cursors of DECLARE (which CURRENT OF may name), system columns, WITH TIES, and what would run twice
+ * otherwise than once: volatile functions and subqueries that lock. There the scan locks all it finds.
  */
 #include "postgres.h"
 
 #include "access/table.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
+#include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
@@ -34,20 +38,24 @@
 #include "parser/parse_clause.h"
 #include "parser/parse_oper.h"
 #include "rewrite/rewriteManip.h"
+#include "utils/acl.h"
 #include "utils/rel.h"
 #include "utils/typcache.h"
 
+#include "common/version_compat.h"
 #include "planner/limited_locks.h"
 
 #define SPARE_FIRST 200			/* candidates that others may have locked */
 #define MOST_FIRST 100000
 
-/* True if the table has a primary key whose values can be compared. */
+/* True if the table has a primary key whose values can be compared, and who reads the table may read them. */
 static bool
-has_comparable_key(Oid relid)
+has_usable_key(const Query *query, RangeTblEntry *rte)
 {
-	Relation	rel = table_open(relid, NoLock);
+	Relation	rel = table_open(rte->relid, NoLock);
 	Bitmapset  *columns = RelationGetIndexAttrBitmap(rel, INDEX_ATTR_BITMAP_PRIMARY_KEY);
+	const TesseraPermissions *permissions = tessera_permissions(query, rte);
+	Oid			user = permissions && OidIsValid(permissions->checkAsUser) ? permissions->checkAsUser : GetUserId();
 	bool		result = columns != NULL;
 	int			column = -1;
 
@@ -55,10 +63,41 @@ has_comparable_key(Oid relid)
 	{
 		Form_pg_attribute att = TupleDescAttr(RelationGetDescr(rel), column + FirstLowInvalidHeapAttributeNumber - 1);
 
-		result = OidIsValid(lookup_type_cache(att->atttypid, TYPECACHE_EQ_OPR)->eq_opr);
+		result = OidIsValid(lookup_type_cache(att->atttypid, TYPECACHE_EQ_OPR)->eq_opr) &&
+			((permissions && bms_is_member(column, permissions->selectedCols)) ||
+			 pg_class_aclcheck(rte->relid, user, ACL_SELECT) == ACLCHECK_OK ||
+			 pg_attribute_aclcheck(rte->relid, att->attnum, user, ACL_SELECT) == ACLCHECK_OK);
 	}
 	table_close(rel, NoLock);
 	return result;
+}
+
+/* True if the query locks rows, or one of its subqueries does. */
+static bool
+locks_rows(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
+		return ((Query *) node)->rowMarks != NIL || query_tree_walker((Query *) node, locks_rows, context, 0);
+	return expression_tree_walker(node, locks_rows, context);
+}
+
+/* True if the level names a system column: the table's row is not at hand where it would be named. */
+static bool
+names_system_column(Query *query)
+{
+	Bitmapset  *columns = NULL;
+
+	pull_varattnos((Node *) query->targetList, 1, &columns);
+	pull_varattnos(query->jointree->quals, 1, &columns);
+	return columns != NULL && bms_next_member(columns, -1) + FirstLowInvalidHeapAttributeNumber < 0;
+}
+
+static bool
+is_null(const Node *limit)
+{
+	return limit == NULL || (IsA(limit, Const) && ((const Const *) limit)->constisnull);
 }
 
 /* True if the level locks rows of one table of the cluster, up to a limit, and can be written in two. */
@@ -67,12 +106,17 @@ locks_up_to_limit(Query *query, const TesseraRouting *routing)
 {
 	RangeTblEntry *rte;
 
-	if (query->rowMarks == NIL || query->limitCount == NULL || query->limitOption != LIMIT_OPTION_COUNT || list_length(query->rtable) != 1 ||
+	if (query->rowMarks == NIL || is_null(query->limitCount) || query->limitOption != LIMIT_OPTION_COUNT || list_length(query->rtable) != 1 ||
 		list_length(query->jointree->fromlist) != 1 || query->cteList != NIL || query->hasTargetSRFs)
 		return false;
 	rte = linitial_node(RangeTblEntry, query->rtable);
-	return rte->rtekind == RTE_RELATION && tessera_routing_table(routing, rte->relid) != NULL && has_comparable_key(rte->relid) &&
-		!contain_volatile_functions((Node *) query);
+	if (rte->rtekind != RTE_RELATION || tessera_routing_table(routing, rte->relid) == NULL || rte->securityQuals != NIL)
+		return false;
+	/* what is unique in a table is not in those that inherit from it */
+	if (rte->inh && rte->relkind == RELKIND_RELATION && has_subclass(rte->relid))
+		return false;
+	return has_usable_key(query, rte) && !names_system_column(query) && !contain_volatile_functions((Node *) query) &&
+		!locks_rows((Node *) query->targetList, NULL) && !locks_rows(query->jointree->quals, NULL);
 }
 
 /* The query so many levels further down: what it says about levels further up is as many further. */
@@ -207,6 +251,7 @@ locked_row(const Query *query, const Query *candidates, Relation rel)
 	}
 	select->targetList = targets;
 	select->sortClause = NIL;
+	select->hasForUpdate = true;	/* also if that was said further up: core pulls no such subquery up */
 	return select;
 }
 

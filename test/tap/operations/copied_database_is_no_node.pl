@@ -72,7 +72,7 @@ ok($c->wait_for('s1', 'SELECT count(*) FROM tessera.migration_coordinator', '0')
 my $log = -s $c->node('s1')->logfile;
 # Who reads the catalog's tables, in whatever order, is waited for: no deadlock ends either.
 my @tables = split /\n/, $c->query('s1', "SELECT objid::regclass FROM pg_depend JOIN pg_class ON pg_class.oid = objid
-	WHERE refobjid = (SELECT oid FROM pg_extension WHERE extname = 'tessera') AND deptype = 'e' AND relkind = 'r'");
+	WHERE refobjid = (SELECT oid FROM pg_extension WHERE extname = 'tessera') AND deptype = 'e' AND relkind IN ('r', 'v')");
 my $reader = $c->session_of('s1', 'BEGIN', 'SELECT count(*) FROM tessera.chunk');
 my $drop = $c->session('s1');
 $drop->query_until(qr/dropping/, "\\echo dropping\nDROP EXTENSION tessera CASCADE;\n\\echo dropped\n");

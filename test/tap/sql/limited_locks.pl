@@ -37,6 +37,8 @@ is($c->answer($queue[1], 'SAVEPOINT s') . $c->answer($queue[1], "$next id OFFSET
 $c->answer($queue[1], 'ROLLBACK TO s');
 is($c->answer($queue[2], 'SELECT id, v FROM (' . "SELECT id, v FROM job WHERE state = 'new' ORDER BY id LIMIT 2 FOR UPDATE SKIP LOCKED" . ') j'),
 	"3|v3\n6|v6", 'in a subquery, with other columns than those it goes by');
+is($c->answer($queue[2], "SELECT id FROM (SELECT id FROM job WHERE id <= 50 ORDER BY prio LIMIT 1 OFFSET 1) j FOR UPDATE"), '49',
+	'with the clause outside of it');
 is($c->answer($queue[3], q{UPDATE job SET state = 'mine' WHERE id = (SELECT id FROM job WHERE state = 'new' ORDER BY id LIMIT 1 OFFSET 1
 	FOR UPDATE SKIP LOCKED) RETURNING id}), '7', 'for a write; what OFFSET passes over is locked as well');
 is($c->answer($queue[4], "WITH j AS (SELECT id FROM job WHERE state = 'new' ORDER BY id LIMIT 2 FOR UPDATE SKIP LOCKED) " .
@@ -77,6 +79,22 @@ is($c->answer($queue[0], "SELECT j.id FROM (SELECT id FROM place ORDER BY id DES
 	JOIN LATERAL (SELECT id FROM job WHERE job.id > p.id ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) j ON true"), '10',
 	'by what an outer query says');
 $c->answer($_, 'COMMIT') foreach @queue;
+
+# ---- what is not written in two is right as well ----
+
+$c->query('s1', $_) foreach 'CREATE ROLE w', 'GRANT SELECT (v, state), UPDATE (state) ON job TO w', 'CREATE TABLE heir () INHERITS (place)',
+	q{INSERT INTO heir VALUES (1, 'new')}, 'CREATE TABLE guarded (id int PRIMARY KEY, who text)', "SELECT tessera.shard_table('guarded', 'id')",
+	"INSERT INTO guarded SELECT g, CASE WHEN g % 2 = 0 THEN 'w' END FROM generate_series(1, 20) g", 'GRANT ALL ON guarded TO w',
+	"SELECT tessera.move_range('guarded', 11, tessera.maxkey(), 's3')",
+	'ALTER TABLE guarded ENABLE ROW LEVEL SECURITY', 'CREATE POLICY p ON guarded USING (who = current_user)';
+is($c->query('r1', "SET ROLE w; SELECT v FROM job WHERE v = 'v3' LIMIT 1 FOR UPDATE"), 'v3', 'a key that one may not read');
+is($c->query('r1', 'SET ROLE w; SELECT id FROM guarded ORDER BY id LIMIT 7 FOR UPDATE'), join("\n", map { 2 * $_ } 1 .. 7), 'policies');
+is($c->query('r1', 'CREATE TEMP TABLE x (id int); INSERT INTO x SELECT id FROM place ORDER BY id LIMIT 4 FOR UPDATE; TABLE x'), "1\n1\n2\n3",
+	'a key that is not unique among heirs');
+like($c->query('r1', 'SELECT ctid, id FROM job ORDER BY id LIMIT 1 FOR UPDATE'), qr/^\(.*\)\|1$/, 'system columns');
+is($c->query('r1', 'SELECT id FROM job WHERE id = (SELECT id FROM place ORDER BY id DESC LIMIT 1 FOR UPDATE) LIMIT 1 FOR UPDATE'), '9',
+	'subqueries that lock');
+is($c->query('r1', 'SELECT count(*) FROM (SELECT id FROM job LIMIT ALL FOR UPDATE) j'), '590', 'no limit at all');
 
 # ---- cursors, prepared statements, and rows that move meanwhile ----
 
