@@ -141,6 +141,7 @@ typedef struct TesseraTrack
 	List	   *created;		/* relids, not filtered */
 	List	   *altered;		/* relids of cluster tables */
 	List	   *dropped;		/* relids of cluster tables */
+	List	   *losing;			/* OIDs of row types that lose a column: looked at in the end, as the tables that are made of them may go as well */
 	List	   *created_schemas;	/* OIDs */
 	List	   *dropped_schemas;	/* char * */
 	List	   *partitions;		/* TesseraPartitionChange * */

@@ -144,13 +144,12 @@ static const char COLUMNS_OF_TYPE_SQL[] =
 " WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objsubid > 0";
 
 /*
- * A relation gets or loses a column. If its rows are part of a shard key, the bounds of the chunks could not be read any more; and a domain that
- * comes in so has a check, which would run wherever a key is read (catalog/key.c).
+ * A relation of this row type gets or loses a column. If its rows are part of a shard key, the bounds of the chunks could not be read any more; and
+ * a domain that comes in so has a check, which would run wherever a key is read (catalog/key.c).
  */
 static void
-check_row_type(const TesseraRouting *routing, Oid relid)
+check_row_type(const TesseraRouting *routing, Oid type)
 {
-	Oid			type = get_rel_type_id(relid);
 	Oid			argtype = OIDOID;
 	Datum		value = ObjectIdGetDatum(type);
 	TesseraSpi	access;
@@ -181,8 +180,10 @@ note_relation(TesseraTrack *track, ObjectAccessType access, Oid relid, int colum
 	const TesseraRouting *routing = tessera_routing();
 	const TesseraTable *table;
 
-	if (column != 0 && access != OAT_POST_ALTER)
-		check_row_type(routing, relid);
+	if (column != 0 && access == OAT_POST_CREATE)
+		check_row_type(routing, get_rel_type_id(relid));
+	else if (column != 0 && access == OAT_DROP)
+		track->losing = list_append_unique_oid(track->losing, get_rel_type_id(relid));
 	if (access == OAT_POST_CREATE)
 	{
 		if (column == 0)
@@ -694,10 +695,13 @@ void
 tessera_track_end(TesseraTrack *track, Node *statement, const TesseraRouting *routing)
 {
 	TesseraSpi	access;
+	ListCell   *cell;
 
 	/* What follows is not the statement's doing. */
 	current = track->outer;
 	CommandCounterIncrement();
+	foreach(cell, track->losing)
+		check_row_type(routing, lfirst_oid(cell));
 	if (!changed_rows(track, statement))
 		return;
 	identify_partitions(track);

@@ -438,6 +438,10 @@ $c->query('s1', $_) foreach 'CREATE TYPE public.inner_row AS (b int)', 'CREATE T
 my $attribute = qr/0A000.*which is part of the shard key, is made of it/;
 like($c->error($_->[0], "ALTER TYPE public.$_->[1]"), $attribute, "nor does it get there later: $_->[1]") foreach
 	['s1', 'inner_row ADD ATTRIBUTE d public.dom'], ['s2', 'outer_row ADD ATTRIBUTE d public.dom'], ['s2', 'inner_row DROP ATTRIBUTE b'];
+$c->query('s1', $_) foreach 'CREATE SCHEMA gone', 'CREATE TYPE gone.o AS (a int)', 'CREATE TABLE gone.k (k gone.o PRIMARY KEY)',
+	'CREATE TYPE gone.i AS (b int)', 'ALTER TYPE gone.o ADD ATTRIBUTE r gone.i', "SELECT tessera.shard_table('gone.k', 'k')",
+	'DROP SCHEMA gone CASCADE';
+is(join(' ', $c->query_all("SELECT to_regnamespace('gone') IS NULL")), 't t t', 'all of it goes together');
 $c->query('s1', 'ALTER TYPE public.comp ADD ATTRIBUTE c int');
 is(join(' ', $c->query_all(q{SELECT '(1,2,3)'::public.comp})), '(1,2,3) (1,2,3) (1,2,3)', 'a type of no key changes');
 
