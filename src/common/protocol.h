@@ -40,6 +40,9 @@
 /* From this one on shards say which of several rows an INSERT returns (tessera.source_position). */
 #define TESSERA_POSITION_PROTOCOL 10
 
+/* From this one on shards know exact text (tessera_internal.exact_text), so that results are binary, whatever their types. */
+#define TESSERA_EXACT_PROTOCOL 10
+
 /* The parameter of the connection (ParameterStatus) in which they do. */
 #define TESSERA_TIME_PARAMETER "tessera_time"
 

@@ -11,6 +11,7 @@
 #include "utils/memutils.h"
 
 #include "common/version_compat.h"
+#include "control/call.h"
 #include "control/calls.h"
 #include "executor/explain_remote.h"
 #include "executor/explain_shards.h"
@@ -261,6 +262,8 @@ remote_plan(const TesseraShardRunRequest *request, int32 node_id, bool costs)
 	TesseraCommand *command = &lines->command;
 	TesseraCommandNeeds needs = {.autocommit = true};
 	TesseraConnection *connection;
+	const char *sql;
+	int			format;			/* of the rows, which do not come */
 
 	if (OidIsValid(request->query->check_as))
 	{
@@ -270,7 +273,8 @@ remote_plan(const TesseraShardRunRequest *request, int32 node_id, bool costs)
 	initStringInfo(&lines->text);
 	tessera_wire_params(request->query, request->values, request->nulls, wire);
 	connection = tessera_participant(request->routing, node_id, &needs);
-	command->sql = psprintf("EXPLAIN (VERBOSE, COSTS %s) %s", costs ? "on" : "off", request->query->sql);
+	sql = tessera_remote_query_sql(request->query, tessera_connection_protocol(connection), &format);
+	command->sql = psprintf("EXPLAIN (VERBOSE, COSTS %s) %s", costs ? "on" : "off", sql);
 	command->nparams = request->query->nparams;
 	command->types = request->query->wire_types;
 	command->values = (const char *const *) wire->values;

@@ -15,6 +15,8 @@
 #include "utils/memutils.h"
 
 #include "catalog/portable_types.h"
+#include "common/fixed_settings.h"
+#include "common/protocol.h"
 #include "common/wire.h"
 #include "executor/remote_query.h"
 #include "rows/exact_text.h"
@@ -70,6 +72,7 @@ prepare_result(TesseraRemoteQuery *query)
 	query->ioparams = palloc0(sizeof(Oid) * Max(natts, 1));
 	query->typmods = palloc0(sizeof(int32) * Max(natts, 1));
 	query->stored = palloc0(sizeof(TesseraStoredType *) * Max(natts, 1));
+	query->plain = palloc0(sizeof(TesseraStoredType *) * Max(natts, 1));
 	for (int i = 0; i < natts; i++)
 	{
 		Form_pg_attribute att;
@@ -86,6 +89,7 @@ prepare_result(TesseraRemoteQuery *query)
 		{
 			/* the input function of pg_node_tree takes nothing; what it is made of is a text's */
 			query->stored[i] = tessera_stored_type(att->atttypid == PG_NODE_TREEOID ? TEXTOID : att->atttypid, att->atttypmod);
+			query->has_text = true;
 			continue;
 		}
 		getTypeBinaryInputInfo(att->atttypid, &function, &query->ioparams[i]);
@@ -203,6 +207,36 @@ tessera_wire_params(TesseraRemoteQuery *query, const Datum *values, const bool *
 	}
 }
 
+/* True if the session writes all columns as text that says all of them, and that is read alike under other settings. */
+static bool
+text_is_exact(const TesseraRemoteQuery *query)
+{
+	int			settings = 0;
+
+	for (int i = 0; i < query->natts; i++)
+		if (query->attnums[i] > 0)
+			settings |= tessera_text_settings(TupleDescAttr(query->desc, query->attnums[i] - 1)->atttypid);
+	return tessera_settings_are_fixed(settings & ~TESSERA_FIXED_BYTES);
+}
+
+const char *
+tessera_remote_query_sql(const TesseraRemoteQuery *query, int protocol, int *result_format)
+{
+	*result_format = 1;
+	if (!query->has_text)
+		return query->sql;
+	if (query->exact != query->text && protocol >= TESSERA_EXACT_PROTOCOL)
+		return query->sql;
+	if (!text_is_exact(query))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("rows of an older version of the extension cannot be read under this session's settings"),
+				 errdetail("Some columns come as text, which DateStyle, IntervalStyle, extra_float_digits, bytea_output or search_path changes."),
+				 errhint("Upgrade all nodes, and run ALTER EXTENSION tessera UPDATE, or set these settings back.")));
+	*result_format = 0;
+	return query->local;
+}
+
 _Noreturn static void
 raise_bad_format(int column)
 {
@@ -251,6 +285,23 @@ receive_binary(TesseraRemoteQuery *query, int column, const char *bytes, int len
 	return value;
 }
 
+/* One value as its type's output function has written it, in a shard of an older version. */
+static Datum
+receive_text(TesseraRemoteQuery *query, int column, char *text)
+{
+	if (query->stored[column] != NULL)
+		return tessera_stored_input(query->stored[column], text);
+	if (query->plain[column] == NULL)
+	{
+		MemoryContext before = MemoryContextSwitchTo(GetMemoryChunkContext(query->plain));
+		Oid			type = TupleDescAttr(query->desc, query->attnums[column] - 1)->atttypid;
+
+		query->plain[column] = tessera_stored_type(type, query->typmods[column]);
+		MemoryContextSwitchTo(before);
+	}
+	return tessera_stored_input(query->plain[column], text);
+}
+
 void
 tessera_wire_row(TesseraRemoteQuery *query, PGresult *result, int row, TupleTableSlot *slot)
 {
@@ -272,6 +323,8 @@ tessera_wire_row(TesseraRemoteQuery *query, PGresult *result, int row, TupleTabl
 		slot->tts_isnull[attribute] = PQgetisnull(result, row, i);
 		if (slot->tts_isnull[attribute])
 			slot->tts_values[attribute] = (Datum) 0;
+		else if (PQfformat(result, i) == 0)
+			slot->tts_values[attribute] = receive_text(query, i, PQgetvalue(result, row, i));
 		else if (query->stored[i] == NULL)
 			slot->tts_values[attribute] = receive_binary(query, i, PQgetvalue(result, row, i), PQgetlength(result, row, i));
 		else

@@ -43,6 +43,8 @@ typedef struct TesseraRemoteQuery
 	Oid		   *ioparams;
 	int32	   *typmods;
 	TesseraStoredType **stored; /* of the others: how they are read, without checks of domains, which the shard has made; NULL: is binary */
+	bool		has_text;		/* some are such others */
+	TesseraStoredType **plain;	/* how those that are binary are read as text, from a shard of an older version; NULL: not needed yet */
 } TesseraRemoteQuery;
 
 /* Parameters of one execution, converted. Lives in the context given at conversion. */
@@ -58,6 +60,12 @@ typedef struct TesseraWireParams
  */
 extern TesseraRemoteQuery *tessera_remote_query_make(const List *texts, int nparams, const Oid *types, TupleDesc desc, int natts,
 													 const AttrNumber *attnums);
+
+/*
+ * The text for a node that speaks this protocol, and the format in which it returns columns: one that does not know of exact text returns text as the
+ * session's settings have it. ERROR 55000 if that may lose something. After tessera_wire_params.
+ */
+extern const char *tessera_remote_query_sql(const TesseraRemoteQuery *query, int protocol, int *result_format);
 
 /* From now on its tables are read by this role's rights (session/check_as.h). Only a SELECT. */
 extern void tessera_remote_query_check_as(TesseraRemoteQuery *query, Oid role);

@@ -19,6 +19,7 @@
 
 #include "common/errors.h"
 #include "clock/clock.h"
+#include "control/call.h"
 #include "executor/cut.h"
 #include "executor/executor_settings.h"
 #include "executor/pinned_versions.h"
@@ -116,13 +117,12 @@ send_to(TesseraShardRun *run, TesseraShardRunTarget *target, const TesseraShardR
 		target->savepoint = true;
 	}
 
-	command->sql = request->query->sql;
+	command->sql = tessera_remote_query_sql(request->query, tessera_connection_protocol(target->connection), &command->result_format);
 	command->nparams = request->query->nparams;
 	command->types = request->query->wire_types;
 	command->values = (const char *const *) run->wire.values;
 	command->lengths = run->wire.lengths;
 	command->formats = request->query->formats;
-	command->result_format = 1;
 	command->prepare = !request->query->once;
 	command->shape = request->query->shape;
 	command->single_row = request->query->desc != NULL && tessera_stream_rows;

@@ -38,7 +38,7 @@ typedef struct Entry
 	struct Entry *next;
 	uint32		hash;
 	Query	   *query;
-	char	   *search_path;
+	List	   *path;				/* OIDs of the schemas in which names were looked up, by the role of then */
 	List	   *texts;
 } Entry;
 
@@ -201,6 +201,7 @@ List *
 tessera_deparse(Query *query)
 {
 	uint32		hash = shape_of(query);
+	List	   *path = fetch_search_path(true);
 	Query	   *kept;
 	Entry	   *entry;
 	List	   *texts;
@@ -212,7 +213,7 @@ tessera_deparse(Query *query)
 	query->queryId = 0;
 	prepare_cache();
 	for (entry = buckets[hash % BUCKETS]; entry; entry = entry->next)
-		if (entry->hash == hash && strcmp(entry->search_path, namespace_search_path) == 0 && equal(entry->query, query))
+		if (entry->hash == hash && equal(entry->path, path) && equal(entry->query, query))
 			return copyObject(entry->texts);
 
 	/* the deparser scribbles on its input, and what it looks up may invalidate the cache */
@@ -223,7 +224,7 @@ tessera_deparse(Query *query)
 	entry = palloc(sizeof(Entry));
 	entry->hash = hash;
 	entry->query = copyObject(kept);
-	entry->search_path = pstrdup(namespace_search_path);
+	entry->path = list_copy(path);
 	entry->texts = copyObject(texts);
 	entry->next = buckets[hash % BUCKETS];
 	buckets[hash % BUCKETS] = entry;

@@ -10,6 +10,7 @@
  */
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "nodes/makefuncs.h"
@@ -17,6 +18,7 @@
 #include "parser/parse_func.h"
 #include "utils/lsyscache.h"
 
+#include "catalog/portable_types.h"
 #include "planner/exact_columns.h"
 #include "planner/table_path.h"
 #include "rows/exact_text.h"
@@ -24,12 +26,23 @@
 /* Of functions that differ in where they may run: parallel workers call output functions only if those say that they can. */
 static const char *const function_names[] = {"exact_text", "exact_text_in_leader"};
 
+/* InvalidOid: the extension's objects are of an older version, without it. */
 static Oid
 exact_function(int i)
 {
 	Oid			type = ANYOID;
 
-	return LookupFuncName(list_make2(makeString("tessera_internal"), makeString(pstrdup(function_names[i]))), 1, &type, false);
+	return LookupFuncName(list_make2(makeString("tessera_internal"), makeString(pstrdup(function_names[i]))), 1, &type, true);
+}
+
+static bool
+output_needs_leader(Oid type)
+{
+	Oid			output;
+	bool		varlena;
+
+	getTypeOutputInfo(type, &output, &varlena);
+	return type == RECORDOID || func_parallel(output) != PROPARALLEL_SAFE;	/* what is in a record is not known */
 }
 
 bool
@@ -37,7 +50,8 @@ tessera_is_exact_text(const Expr *expr)
 {
 	const FuncExpr *call = (const FuncExpr *) expr;
 
-	return IsA(expr, FuncExpr) && (call->funcid == exact_function(0) || call->funcid == exact_function(1));
+	return IsA(expr, FuncExpr) && call->funcid >= FirstNormalObjectId &&
+		(call->funcid == exact_function(0) || call->funcid == exact_function(1));
 }
 
 static bool
@@ -50,8 +64,7 @@ needs_text(const TargetEntry *column)
 static void
 make_exact(TargetEntry *column, List **twins)
 {
-	Oid			output;
-	bool		varlena;
+	Oid			type = exprType((Node *) column->expr);
 
 	if (!needs_text(column))
 		return;
@@ -64,9 +77,8 @@ make_exact(TargetEntry *column, List **twins)
 		column->ressortgroupref = 0;
 		*twins = lappend(*twins, twin);
 	}
-	getTypeOutputInfo(exprType((Node *) column->expr), &output, &varlena);
-	column->expr = (Expr *) makeFuncExpr(exact_function(func_parallel(output) == PROPARALLEL_SAFE ? 0 : 1), TEXTOID, list_make1(column->expr),
-										 InvalidOid, exprCollation((Node *) column->expr), COERCE_EXPLICIT_CALL);
+	column->expr = (Expr *) makeFuncExpr(exact_function(tessera_type_is_made_of(type, output_needs_leader) ? 1 : 0), TEXTOID,
+										 list_make1(column->expr), InvalidOid, exprCollation((Node *) column->expr), COERCE_EXPLICIT_CALL);
 }
 
 /* The WITH queries of the query around this one, *depth levels up, are one level further away. */
@@ -157,7 +169,7 @@ tessera_exact_query(const Query *query)
 
 	foreach(cell, columns)
 		needed |= needs_text(lfirst_node(TargetEntry, cell));
-	if (!needed)
+	if (!needed || !OidIsValid(exact_function(0)))
 		return NULL;
 	exact = copyObject((Query *) query);
 	if (is_select && !tessera_sends_states(query))

@@ -10,7 +10,8 @@
 
 /*
  * The same query, prepared for deparsing, as another node is to run it: with tessera_internal.exact_text around such columns. It returns the same
- * rows, in the same order. A copy, in the current context; NULL: all columns go in binary.
+ * rows, in the same order. A copy, in the current context; NULL: all columns go in binary, or the extension's
+ * objects are of a version without the function.
  */
 extern Query *tessera_exact_query(const Query *query);
 

@@ -936,7 +936,7 @@ is_liftable(Node *node)
 
 /*
  * A constant of a liftable type, also NULL, or a parameter of the user's, or a cast of the server's own of one, as of 1 to bigint. converted: below a
- * cast that may fail, which core's planner does with constants at any time, with parameters if it plans by their values.
+ * cast that may fail: it must not where core would not come to it.
  */
 static bool
 is_given(Node *node, bool converted)
@@ -944,7 +944,7 @@ is_given(Node *node, bool converted)
 	FuncExpr   *cast = (FuncExpr *) node;
 
 	if (IsA(node, Const))
-		return ((Const *) node)->consttypmod == -1 && type_is_liftable(((Const *) node)->consttype);
+		return !converted && ((Const *) node)->consttypmod == -1 && type_is_liftable(((Const *) node)->consttype);
 	if (IsA(node, Param))
 		return !converted && tessera_becomes_param(node, false) && ((Param *) node)->paramtypmod == -1 &&
 			type_is_liftable(((Param *) node)->paramtype);
@@ -1075,9 +1075,11 @@ TesseraConstants
 tessera_lift_constants(Query *query, List **params)
 {
 	LiftContext context = {.params = *params};
+	bool		large_array;
 	ListCell   *cell;
 
 	lift_in_jointree((Node *) query->jointree, &context);
+	large_array = context.found.large_array;
 	/* Not in a SELECT's output: GROUP BY, DISTINCT and ORDER BY match by it. */
 	if (query->commandType == CMD_UPDATE || (query->commandType == CMD_INSERT && query->jointree->fromlist == NIL))
 		foreach(cell, query->targetList)
@@ -1090,6 +1092,7 @@ tessera_lift_constants(Query *query, List **params)
 			if (!nested_assignment((Node *) entry->expr) && !IsA(entry->expr, SubscriptingRef) && !IsA(entry->expr, FieldStore))
 				entry->expr = (Expr *) lift_mutator((Node *) entry->expr, &context);
 		}
+	context.found.large_array = large_array;	/* no plan depends on what is written */
 	*params = context.params;
 	return context.found;
 }

@@ -194,4 +194,13 @@ is($c->table_differs('r1', \@sessions), 0, 'prepared statements, temporary views
 is($c->table_differs('r1', [], [ map { "SET LOCAL search_path = m;\nCALL m.r_$_()" } sort keys %refused ]), 0, 'refused');
 is($c->table_differs('r1', [ map { "SET LOCAL search_path = m, public, ext;\nCALL m.r_$_()" } sort keys %refused ]), 0, 'not under the path');
 
+# "$user" is another schema for another role: texts that were made for one are not the other's.
+$c->query('s1', $_) foreach 'CREATE ROLE ann', 'CREATE SCHEMA ann AUTHORIZATION ann', 'GRANT USAGE ON SCHEMA public TO ann',
+	'CREATE TABLE ann.whose (k int PRIMARY KEY, v text)', 'CREATE TABLE public.whose (k int PRIMARY KEY, v text)',
+	map { ("GRANT ALL ON $_.whose TO ann", "SELECT tessera.shard_table('$_.whose', 'k', 'hash', chunks => 6)",
+		"INSERT INTO $_.whose SELECT g, '$_' FROM generate_series(1, 20) g") } 'ann', 'public';
+is($c->query('r1', join('', map { "SET ROLE ann; SELECT v FROM whose WHERE k = $_; SELECT v FROM public.whose WHERE k = $_; RESET ROLE; "
+			. "SELECT v FROM whose WHERE k = $_; SELECT v FROM ann.whose WHERE k = $_;" } 1 .. 6)),
+	join("\n", (qw(ann public public ann)) x 6), 'by whose path');
+
 done_testing();
