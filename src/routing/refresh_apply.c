@@ -326,6 +326,7 @@ tessera_refresh_apply(TesseraRefresh *refresh, const char *kind, const char *gro
 				 errmsg("unknown kind of row \"%s\" from the config node", kind),
 				 errhint("Run the same version of the extension on all nodes.")));
 	tessera_spi_end(&spi);
+	refresh->behind |= !refresh->changed && strcmp(kind, "group") == 0;
 	refresh->lasting |= refresh->changed && strcmp(kind, "group") != 0 && strcmp(kind, "chunks") != 0;
 	refresh->changed |= before;
 	MemoryContextDelete(work);

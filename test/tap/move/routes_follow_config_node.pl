@@ -34,18 +34,27 @@ sub change
 	$c->query('s1', "SET search_path = public, tessera; BEGIN; $sql; UPDATE tessera.table_group SET (group_major, group_minor) = ($version); COMMIT");
 }
 
+# An image that is older than its tables, because it was not told of a commit, is noticed.
+my $newer = "UPDATE tessera.chunk SET minor = 2 WHERE min OPERATOR(tessera.=) 'MINKEY'; UPDATE tessera.table_group SET group_minor = 2";
+$c->query('s1', "BEGIN; $newer; COMMIT");
+$c->query('r1', "SET session_replication_role = replica; BEGIN; $newer; COMMIT");
+my $minors = "SELECT string_agg(minor::text, ' ' ORDER BY minor) FROM tessera.routing_chunks('t')";
+is($c->query('r1', $minors), '0 1', 'not told');
+$c->query('r1', 'SELECT tessera.reload_routing()');
+is($c->query('r1', $minors), '1 2', 'noticed');
+
 # Only what changed: an old chunk that no newer one touches keeps a mark that only this node has.
 $c->query('r1', "UPDATE tessera.chunk SET moved = '2001-01-01' WHERE min OPERATOR(tessera.=) 'MINKEY'");
-change('1, 3', "UPDATE tessera.chunk SET max = 100, minor = 2 WHERE min = '0';
-	INSERT INTO tessera.chunk (group_id, min, max, node_id, major, minor) VALUES ('$group', 100, 'MAXKEY', 1, 1, 3)");
+change('1, 4', "UPDATE tessera.chunk SET max = 100, minor = 3 WHERE min = '0';
+	INSERT INTO tessera.chunk (group_id, min, max, node_id, major, minor) VALUES ('$group', 100, 'MAXKEY', 1, 1, 4)");
 $c->query('r1', 'SELECT tessera.reload_routing()');
 is($c->query('r1', $owners), 'MINKEY:1 0:1 100:1', 'S21: a split');
 is($c->query('r1', "SELECT moved = '2001-01-01' FROM tessera.chunk WHERE min OPERATOR(tessera.=) 'MINKEY'"), 't',
 	'S9: an unchanged chunk was not fetched');
-change('1, 4', "DELETE FROM tessera.chunk WHERE min = '100'; UPDATE tessera.chunk SET max = 'MAXKEY', minor = 4 WHERE min = '0'");
+change('1, 5', "DELETE FROM tessera.chunk WHERE min = '100'; UPDATE tessera.chunk SET max = 'MAXKEY', minor = 5 WHERE min = '0'");
 $c->query('r1', 'SELECT tessera.reload_routing()');
 is($c->query('r1', $owners), 'MINKEY:1 0:1', 'S22: a merge, which deletes a row there and here');
-change('1, 4', "UPDATE tessera.table_group SET epoch = gen_random_uuid()");
+change('1, 5', "UPDATE tessera.table_group SET epoch = gen_random_uuid()");
 $c->query('r1', 'SELECT tessera.reload_routing()');
 is($c->query('r1', "SELECT count(*) FROM tessera.chunk WHERE moved = '2001-01-01'"), '0', 'S10: another epoch: everything was fetched');
 $c->query('r1', "DELETE FROM tessera.chunk WHERE min OPERATOR(tessera.=) '0'; UPDATE tessera.table_group SET group_major = 0");
