@@ -13,7 +13,7 @@
 /* From _PG_init: shared memory and settings. (refresh.c) */
 extern void tessera_refresh_init(void);
 
-/* Images loaded in this database since the server started. (routing.c) */
+/* Images that this backend has loaded. (routing.c) */
 extern uint64 tessera_routing_loads(void);
 
 /* Pages of chunk maps that this database has in shared memory, of all images together. (routing.c) */

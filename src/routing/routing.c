@@ -56,7 +56,6 @@ typedef struct RoutingSlot
 {
 	pg_atomic_uint64 current;	/* publication number << 16 | entry + 1; 0: none */
 	pg_atomic_uint64 absent;	/* catalog sequence at which the database was no node; 0: none */
-	pg_atomic_uint64 loads;		/* images loaded, for diagnostics */
 	pg_atomic_uint32 garbage;	/* some entry may have an image without pins */
 	pg_atomic_uint32 pages;		/* shared pages of chunk maps, for diagnostics */
 	slock_t		mutex;
@@ -77,6 +76,8 @@ typedef struct TransactionImages
 } TransactionImages;
 
 static TransactionImages images = {0};
+
+static uint64 loads = 0;		/* images that this backend loaded, for diagnostics */
 
 static uint64 no_node_at = 0;	/* slots generation at which this database was no node and had no slot */
 
@@ -100,7 +101,6 @@ routing_shmem_init(void *memory, LWLockPadded *locks, bool found)
 
 		pg_atomic_init_u64(&slot->current, 0);
 		pg_atomic_init_u64(&slot->absent, 0);
-		pg_atomic_init_u64(&slot->loads, 0);
 		pg_atomic_init_u32(&slot->garbage, 0);
 		pg_atomic_init_u32(&slot->pages, 0);
 		SpinLockInit(&slot->mutex);
@@ -345,7 +345,7 @@ load_private(RoutingSlot *slot)
 		image->routing.sequence = sequence;
 		image->changes = changes;
 	}
-	pg_atomic_fetch_add_u64(&slot->loads, 1);
+	loads++;
 	return image;
 }
 
@@ -361,7 +361,7 @@ load_and_publish(RoutingSlot *slot)
 
 	images.loading = true;
 	image = tessera_image_load(hold_current(slot));
-	pg_atomic_fetch_add_u64(&slot->loads, 1);
+	loads++;
 	if (image == NULL)
 		pg_atomic_write_u64(&slot->absent, sequence);
 	else
@@ -535,9 +535,7 @@ tessera_routing_is_current(const TesseraRouting *routing)
 uint64
 tessera_routing_loads(void)
 {
-	int			number = tessera_database_slot_if_any();
-
-	return number < 0 ? 0 : pg_atomic_read_u64(&slots[number].loads);
+	return loads;
 }
 
 uint32
