@@ -137,7 +137,7 @@ static const Registration registrations[] = {
 	 * Before a commit the last that does anything: its time is later than all that its participants have said. The innermost of the utility hooks: it
 	 * takes the time of what the others let through.
 	 */
-	{"setting, xact, utility: commits take their time", tessera_cluster_time_init},
+	{"setting, xact, parse analysis, utility: commits take their time", tessera_cluster_time_init},
 	/* Right before the time is taken: a commit that is held is later than the restore point, and asks no other node any more. */
 	{"shared memory, xact: commits wait while a restore point is made", tessera_commit_hold_init},
 	/*

@@ -392,7 +392,7 @@ CREATE TABLE tessera.transaction_decision (
   outcome        text NOT NULL CHECK (outcome IN ('commit', 'abort', 'prepared')),
   participants   int4[] NOT NULL DEFAULT '{}',
   decided        timestamptz NOT NULL DEFAULT clock_timestamp(),
-  commit_time    int8,                      -- cluster time of the transaction on all nodes; NULL: not known, or it was rolled back
+  commit_time    int8,                      -- cluster time of the transaction on all nodes; NULL or 0: not known, or it was rolled back
   finished       timestamptz,               -- when no participant had it prepared any more; NULL: not known to be so
   -- identifier of the client that prepared it; NULL: not such a transaction, or this node only takes part in it
   user_gid       text,

@@ -4,17 +4,16 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
+#include "access/heapam.h"
 #include "access/htup_details.h"
-#include "access/stratnum.h"
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/indexing.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
+#include "storage/bufmgr.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -23,6 +22,16 @@
 #include "catalog/change.h"
 #include "catalog/clock_store.h"
 #include "catalog/decision.h"
+
+/* What this transaction has inserted; of an earlier one if the transaction id is another. */
+typedef struct Decided
+{
+	char		gid[NAMEDATALEN * 2];
+	TransactionId xid;
+	ItemPointerData place;
+} Decided;
+
+static Decided decided;
 
 static void
 set_column(Relation relation, Datum *values, bool *nulls, const char *name, Datum value)
@@ -69,46 +78,61 @@ tessera_decision_insert(const char *gid, const int32 *participants, int npartici
 	set_column(relation, values, nulls, "participants",
 			   PointerGetDatum(construct_array(elements, nparticipants, INT4OID, sizeof(int32), true, TYPALIGN_INT)));
 	set_column(relation, values, nulls, "decided", TimestampTzGetDatum(GetCurrentTimestamp()));
+	set_column(relation, values, nulls, "commit_time", Int64GetDatum(0));	/* a place for it */
 	tuple = heap_form_tuple(RelationGetDescr(relation), values, nulls);
 	CatalogTupleInsert(relation, tuple);
+	strlcpy(decided.gid, gid, sizeof(decided.gid));
+	decided.xid = GetTopTransactionId();
+	decided.place = tuple->t_self;
 	heap_freetuple(tuple);
 	table_close(relation, NoLock);
 	ForceSyncCommit();
+}
+
+/*
+ * Over the place that the row has for it: nobody can have seen the row, and an update would leave a dead one behind for each transaction. A row that
+ * would not be as long (its array lies outside) is updated.
+ */
+static void
+write_time(Relation relation, TesseraTime time)
+{
+	int			natts = RelationGetNumberOfAttributes(relation);
+	Datum	   *values = palloc0(natts * sizeof(Datum));
+	bool	   *nulls = palloc0(natts * sizeof(bool));
+	bool	   *replace = palloc0(natts * sizeof(bool));
+	HeapTupleData row = {.t_self = decided.place};
+	HeapTuple	changed;
+	Buffer		buffer;
+	bool		fits;
+
+	if (!heap_fetch(relation, SnapshotSelf, &row, &buffer, false))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("the decision of transaction %s is not where it was written", decided.gid)));
+	set_column(relation, values, nulls, "commit_time", Int64GetDatum((int64) time));
+	replace[get_attnum(RelationGetRelid(relation), "commit_time") - 1] = true;
+	changed = heap_modify_tuple(&row, RelationGetDescr(relation), values, nulls, replace);
+	fits = changed->t_len == row.t_len && changed->t_data->t_hoff == row.t_data->t_hoff;
+	ReleaseBuffer(buffer);
+	if (fits)
+		heap_inplace_update(relation, changed);
+	else
+		CatalogTupleUpdate(relation, &decided.place, changed);
 }
 
 TesseraTime
 tessera_decision_take_time(const char *gid)
 {
 	Relation	relation = open_decisions();
-	Relation	index = index_open(RelationGetPrimaryKeyIndex(relation), AccessShareLock);
 	TesseraTime time;
-	ScanKeyData key;
-	SysScanDesc scan;
-	HeapTuple	row;
 
-	CommandCounterIncrement();
-	ScanKeyInit(&key, get_attnum(RelationGetRelid(relation), "gid"), BTEqualStrategyNumber, F_TEXTEQ, CStringGetTextDatum(gid));
-	key.sk_collation = index->rd_indcollation[0];
-	scan = systable_beginscan(relation, RelationGetRelid(index), true, NULL, 1, &key);
-	row = systable_getnext(scan);
-	if (!HeapTupleIsValid(row))
+	if (strcmp(decided.gid, gid) != 0 || !TransactionIdIsValid(decided.xid) || decided.xid != GetTopTransactionIdIfAny())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("transaction %s has no decision in this transaction", gid)));
 	time = tessera_clock_take_commit_time(tessera_catalog_changed_here() > 0, true);
 	if (time != 0)
-	{
-		int			natts = RelationGetNumberOfAttributes(relation);
-		Datum	   *values = palloc0(natts * sizeof(Datum));
-		bool	   *nulls = palloc0(natts * sizeof(bool));
-		bool	   *replace = palloc0(natts * sizeof(bool));
-
-		set_column(relation, values, nulls, "commit_time", Int64GetDatum((int64) time));
-		replace[get_attnum(RelationGetRelid(relation), "commit_time") - 1] = true;
-		CatalogTupleUpdate(relation, &row->t_self, heap_modify_tuple(row, RelationGetDescr(relation), values, nulls, replace));
-	}
-	systable_endscan(scan);
-	index_close(index, NoLock);
+		write_time(relation, time);
 	table_close(relation, NoLock);
 	return time;
 }

@@ -10,7 +10,7 @@
 #define TESSERA_PROTOCOL_H
 
 #ifndef TESSERA_PROTOCOL
-#define TESSERA_PROTOCOL 10
+#define TESSERA_PROTOCOL 11
 #endif
 
 /* The oldest that this version of the extension can speak. */
@@ -42,6 +42,9 @@
 
 /* From this one on shards know exact text (tessera_internal.exact_text), so that results are binary, whatever their types. */
 #define TESSERA_EXACT_PROTOCOL 10
+
+/* From this one on the COMMIT PREPARED of a part says the transaction's time. */
+#define TESSERA_PREPARED_TIME_PROTOCOL 11
 
 /* The parameter of the connection (ParameterStatus) in which they do. */
 #define TESSERA_TIME_PARAMETER "tessera_time"

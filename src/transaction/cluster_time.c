@@ -16,6 +16,7 @@
 #include "miscadmin.h"
 #include "executor/spi.h"
 #include "fmgr.h"
+#include "parser/analyze.h"
 #include "postmaster/autovacuum.h"
 #include "tcop/utility.h"
 #include "utils/guc.h"
@@ -38,7 +39,11 @@
 
 PG_FUNCTION_INFO_V1(tessera_own_commit_time);
 
+/* In a COMMIT PREPARED between the identifier and the time of the transaction: no identifier of ours has it. */
+#define TIME_MARK " at "
+
 static ProcessUtility_hook_type previous_utility = NULL;
+static post_parse_analyze_hook_type previous_analyze = NULL;
 
 
 /* On a shard or the config node. Starts the clock if it does not go. */
@@ -50,7 +55,7 @@ ticks_here(void)
 	return tessera_clock_role() >= TESSERA_CLOCK_TICKS;
 }
 
-/* Of this session: what it prepares, until it has; and what the other end of its connection has said of the prepared part that it commits next. */
+/* Of this session: what it prepares, until it has; and what the other end of its connection says of the prepared part that it commits next. */
 typedef struct PreparedPart
 {
 	char		preparing[GIDSIZE];
@@ -129,13 +134,37 @@ tessera_clock_find_prepared(void)
 	tessera_commit_all_found();
 }
 
+/* What the other end has said beforehand: control connections and older versions do. */
 void
 tessera_serve_commit_time(const TesseraCommitTimeArgs *args)
 {
 	strlcpy(part.commits, args->gid, sizeof(part.commits));
 	part.time = (TesseraTime) args->commit_time;
-	tessera_clock_load();
-	(void) tessera_clock_hear(&(TesseraTimes) {.cluster = part.time}, true);
+}
+
+char *
+tessera_commit_prepared_text(const char *gid, TesseraTime time)
+{
+	return time == 0 ? psprintf("COMMIT PREPARED '%s'", gid) : psprintf("COMMIT PREPARED '%s" TIME_MARK UINT64_FORMAT "'", gid, time);
+}
+
+/* COMMIT PREPARED by another node, with the time behind the identifier: takes it away. Clients' identifiers are theirs, whatever stands in them. */
+static void
+analysed(ParseState *state, Query *query, JumbleState *jumble)
+{
+	TransactionStmt *statement = (TransactionStmt *) query->utilityStmt;
+	char	   *mark;
+
+	if (query->commandType == CMD_UTILITY && IsA(statement, TransactionStmt) && statement->kind == TRANS_STMT_COMMIT_PREPARED &&
+		tessera_internal_connection() && strncmp(statement->gid, TESSERA_GID_PREFIX, strlen(TESSERA_GID_PREFIX)) == 0 &&
+		(mark = strstr(statement->gid, TIME_MARK)) != NULL)
+	{
+		part.time = (TesseraTime) strtoull(mark + strlen(TIME_MARK), NULL, 10);
+		*mark = '\0';
+		strlcpy(part.commits, statement->gid, sizeof(part.commits));
+	}
+	if (previous_analyze)
+		previous_analyze(state, query, jumble);
 }
 
 /* The coordinator's part of a commit: what it answers is the transaction's time everywhere. */
@@ -170,6 +199,8 @@ commit_prepared(const char *gid, void (*run) (void *arg), void *arg)
 	part.commits[0] = '\0';
 	if (time == 0)
 		time = tessera_clock_commit(false);
+	else
+		(void) tessera_clock_hear(&(TesseraTimes) {.cluster = time}, true);
 	if (known)
 		tessera_commit_begin_prepared(xid, time);
 	PG_TRY();
@@ -359,6 +390,8 @@ tessera_cluster_time_init(void)
 	DefineCustomStringVariable("tessera.operation_time", "Shows the cluster time up to which this session's statements have seen commits.",
 							   NULL, &no_value, "", PGC_INTERNAL, GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE, NULL, NULL, show_operation_time);
 	RegisterXactCallback(take_time, NULL);
+	previous_analyze = post_parse_analyze_hook;
+	post_parse_analyze_hook = analysed;
 	previous_utility = ProcessUtility_hook;
 	ProcessUtility_hook = utility;
 }

@@ -22,6 +22,9 @@ extern void tessera_require_clock(TesseraConnection *connection);
 /* The time that this session's statements are to see at least, by tessera.after_cluster_time; 0: none. */
 extern TesseraTime tessera_after_cluster_time(void);
 
+/* The COMMIT PREPARED of a part, palloc'd; time: of the transaction, for a node of TESSERA_PREPARED_TIME_PROTOCOL or later; 0: says none. */
+extern char *tessera_commit_prepared_text(const char *gid, TesseraTime time);
+
 /*
  * Prepared transactions that the server has found at its start are known to those who look for commits under way. Once in the life of the server;
  * in a transaction.

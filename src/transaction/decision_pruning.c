@@ -35,23 +35,28 @@
 
 PG_FUNCTION_INFO_V1(tessera_prune_decisions);
 
-/* Younger ones are most likely being carried out just now. */
+#define BATCH 2000				/* decisions that are asked for and finished, or deleted, at once */
+
+/* Those after a place in their order. Younger ones are most likely being carried out just now. */
 #define UNFINISHED_SQL \
-	"SELECT coalesce(array_agg(u.gid), '{}')::text FROM (SELECT d.gid FROM tessera.transaction_decision d WHERE d.finished IS NULL " \
-	"AND d.outcome = 'commit' AND d.decided < clock_timestamp() - least($1, 10000) * interval '1 millisecond' ORDER BY d.decided LIMIT 500) u"
-#define PARTICIPANTS_SQL \
-	"SELECT p.node_id::text, array_agg(d.gid || '_' || p.node_id)::text FROM tessera.transaction_decision d, unnest(d.participants) p(node_id) " \
-	"WHERE d.gid = ANY ($1::text[]) GROUP BY p.node_id"
+	"SELECT d.gid, d.decided, d.participants FROM tessera.transaction_decision d WHERE d.finished IS NULL AND d.outcome = 'commit' " \
+	"AND d.decided < clock_timestamp() - least($1, 10000) * interval '1 millisecond' AND d.decided >= $2 AND (d.decided, d.gid) > ($2, $3) " \
+	"ORDER BY d.decided, d.gid LIMIT " CppAsString2(BATCH)
+/* By the key: an array's length is not known when this is planned. */
 #define FINISH_SQL \
+	"UPDATE tessera.transaction_decision d SET finished = clock_timestamp() WHERE d.finished IS NULL AND d.outcome = 'commit' " \
+	"AND d.gid = ANY (ARRAY(SELECT unnest($1)))"
+/* They wait for nobody. */
+#define FINISH_OTHERS_SQL \
 	"UPDATE tessera.transaction_decision d SET finished = clock_timestamp() WHERE d.finished IS NULL AND (d.outcome = 'abort' " \
-	"OR (d.outcome = 'prepared' AND d.user_gid IS NULL) OR (d.outcome = 'commit' AND d.gid = ANY ($1::text[]) " \
-	"AND NOT EXISTS (SELECT FROM unnest($2::text[]) u WHERE starts_with(u, d.gid || '_'))))"
+	"OR (d.outcome = 'prepared' AND d.user_gid IS NULL))"
 #define DUE_SQL \
-	"SELECT DISTINCT p.node_id::text FROM (SELECT d.participants FROM tessera.transaction_decision d " \
-	"WHERE d.finished < clock_timestamp() - $1 * interval '1 millisecond' ORDER BY d.finished LIMIT 5000) x, unnest(x.participants) p(node_id)"
+	"SELECT DISTINCT p.node_id FROM (SELECT d.participants FROM tessera.transaction_decision d " \
+	"WHERE d.finished < clock_timestamp() - $1 * interval '1 millisecond' ORDER BY d.finished LIMIT " CppAsString2(BATCH) ") x, " \
+	"unnest(x.participants) p(node_id)"
 #define DELETE_SQL \
-	"DELETE FROM tessera.transaction_decision t WHERE t.gid IN (SELECT d.gid FROM tessera.transaction_decision d " \
-	"WHERE d.finished < clock_timestamp() - $1 * interval '1 millisecond' AND d.finished < $2 ORDER BY d.finished LIMIT 5000)"
+	"DELETE FROM tessera.transaction_decision t WHERE t.gid = ANY (ARRAY(SELECT d.gid FROM tessera.transaction_decision d " \
+	"WHERE d.finished < clock_timestamp() - $1 * interval '1 millisecond' AND d.finished < $2 ORDER BY d.finished LIMIT " CppAsString2(BATCH) "))"
 
 /* What is known of a participant's standbys. */
 typedef struct Flushed
@@ -62,51 +67,18 @@ typedef struct Flushed
 	TimestampTz until;			/* its standbys have flushed what it wrote before */
 } Flushed;
 
-typedef struct Asked
+/* One that is not finished; in the order of decided and gid. */
+typedef struct Decision
 {
-	int32		node_id;
-	char	   *gids;			/* text form of an array; NULL where it is not wanted */
-} Asked;
+	char	   *gid;
+	TimestampTz decided;
+	int			nparticipants;
+	int32	   *participants;
+	bool		waits;			/* for a participant that has it prepared, or cannot be asked */
+} Decision;
 
 int			tessera_decision_retention = 3600;
 static HTAB *flushed = NULL;
-
-/* ---- SPI ---- */
-
-static char *
-first_text(const char *sql, Oid type, Datum value)
-{
-	MemoryContext caller = CurrentMemoryContext;
-	TesseraSpi	spi;
-	char	   *result;
-
-	tessera_spi_begin(&spi);
-	(void) tessera_spi_run(sql, SPI_OK_SELECT, 1, &type, &value, NULL);
-	result = MemoryContextStrdup(caller, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
-	tessera_spi_end(&spi);
-	return result;
-}
-
-/* Nodes (and gids) as Asked, in the current context. */
-static Asked *
-list_nodes(const char *sql, Oid type, Datum value, int *n)
-{
-	MemoryContext caller = CurrentMemoryContext;
-	TesseraSpi	spi;
-	Asked	   *asked;
-
-	tessera_spi_begin(&spi);
-	*n = (int) tessera_spi_run(sql, SPI_OK_SELECT, 1, &type, &value, NULL);
-	asked = MemoryContextAllocZero(caller, Max(*n, 1) * sizeof(Asked));
-	for (int i = 0; i < *n; i++)
-	{
-		asked[i].node_id = pg_strtoint32(SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
-		if (SPI_tuptable->tupdesc->natts > 1)
-			asked[i].gids = MemoryContextStrdup(caller, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2));
-	}
-	tessera_spi_end(&spi);
-	return asked;
-}
 
 /* ---- asking ---- */
 
@@ -123,36 +95,131 @@ is_member(const TesseraRouting *routing, int32 node_id)
 	return tessera_routing_node(routing, node_id) != NULL;
 }
 
-/* Marks decisions whose participants have all carried them out. A removed node had nothing prepared when it went. */
-static void
-finish_decisions(const TesseraRouting *routing, double age_ms)
+/* At most BATCH of those after the place, in the current context. */
+static Decision *
+list_unfinished(double age_ms, const TesseraDecisionPlace *place, int *n)
 {
-	char	   *gids = first_text(UNFINISHED_SQL, FLOAT8OID, Float8GetDatum(age_ms));
-	Oid			types[2] = {TEXTOID, TEXTOID};
-	Datum		values[2];
-	StringInfoData unfinished;
-	int			n;
-	Asked	   *asked = list_nodes(PARTICIPANTS_SQL, TEXTOID, CStringGetTextDatum(gids), &n);
+	MemoryContext caller = CurrentMemoryContext;
+	Oid			types[3] = {FLOAT8OID, TIMESTAMPTZOID, TEXTOID};
+	Datum		values[3] = {Float8GetDatum(age_ms), TimestampTzGetDatum(place->decided), CStringGetTextDatum(place->gid)};
+	TesseraSpi	spi;
+	Decision   *decisions;
+
+	tessera_spi_begin(&spi);
+	*n = (int) tessera_spi_run(UNFINISHED_SQL, SPI_OK_SELECT, 3, types, values, NULL);
+	MemoryContextSwitchTo(caller);
+	decisions = palloc0(Max(*n, 1) * sizeof(Decision));
+	for (int i = 0; i < *n; i++)
+	{
+		HeapTuple	row = SPI_tuptable->vals[i];
+		TupleDesc	desc = SPI_tuptable->tupdesc;
+		bool		null;
+		ArrayType  *participants;
+
+		decisions[i].gid = TextDatumGetCString(SPI_getbinval(row, desc, 1, &null));
+		decisions[i].decided = DatumGetTimestampTz(SPI_getbinval(row, desc, 2, &null));
+		participants = DatumGetArrayTypePCopy(SPI_getbinval(row, desc, 3, &null));
+		decisions[i].nparticipants = ArrayGetNItems(ARR_NDIM(participants), ARR_DIMS(participants));
+		decisions[i].participants = (int32 *) ARR_DATA_PTR(participants);
+	}
+	tessera_spi_end(&spi);
+	return decisions;
+}
+
+static bool
+takes_part(const Decision *decision, int32 node_id)
+{
+	for (int i = 0; i < decision->nparticipants; i++)
+		if (decision->participants[i] == node_id)
+			return true;
+	return false;
+}
+
+/* Marks those that the node says it has prepared: an array's text, of identifiers with the node's number behind them. */
+static void
+mark_waiting(Decision *decisions, int n, char *prepared)
+{
+	char	   *next = prepared;
+
+	while (next != NULL)
+	{
+		char	   *gid = strsep(&next, "{,}");
+		char	   *node = strrchr(gid, '_');
+
+		if (node == NULL)
+			continue;			/* a brace */
+		*node = '\0';
+		for (int i = 0; i < n; i++)
+			if (strcmp(decisions[i].gid, gid) == 0)
+				decisions[i].waits = true;
+	}
+}
+
+/* Asks a participant for all that it takes part in. */
+static void
+ask_participant(int32 node_id, Decision *decisions, int n)
+{
+	StringInfoData gids;
+	char	   *prepared;
+
+	initStringInfo(&gids);
+	for (int i = 0; i < n; i++)
+		if (takes_part(&decisions[i], node_id))
+			appendStringInfo(&gids, "%c%s_%d", gids.len > 0 ? ',' : '{', decisions[i].gid, node_id);
+	appendStringInfoChar(&gids, '}');
+	if (tessera_call_unfinished_transactions(if_reachable(node_id), gids.data, &prepared))
+		mark_waiting(decisions, n, prepared);
+	else
+		for (int i = 0; i < n; i++)
+			decisions[i].waits |= takes_part(&decisions[i], node_id);
+}
+
+/* A removed node had nothing prepared when it went. */
+static void
+ask_participants(const TesseraRouting *routing, Decision *decisions, int n)
+{
+	List	   *asked = NIL;
+
+	for (int i = 0; i < n; i++)
+		for (int j = 0; j < decisions[i].nparticipants; j++)
+		{
+			int32		node_id = decisions[i].participants[j];
+
+			if (list_member_int(asked, node_id) || !is_member(routing, node_id))
+				continue;
+			CHECK_FOR_INTERRUPTS();
+			ask_participant(node_id, decisions, n);
+			asked = lappend_int(asked, node_id);
+		}
+}
+
+static void
+finish(const Decision *decisions, int n)
+{
+	Datum	   *gids = palloc(Max(n, 1) * sizeof(Datum));
+	int			nfinished = 0;
+	Oid			type = TEXTARRAYOID;
+	Datum		value;
 	TesseraSpi	spi;
 
-	initStringInfo(&unfinished);
 	for (int i = 0; i < n; i++)
-	{
-		char	   *left = asked[i].gids;
-
-		CHECK_FOR_INTERRUPTS();
-		if (!is_member(routing, asked[i].node_id))
-			continue;
-		(void) tessera_call_unfinished_transactions(if_reachable(asked[i].node_id), asked[i].gids, &left);
-		if (left == NULL || strlen(left) <= 2)
-			continue;
-		left[strlen(left) - 1] = '\0';	/* {a,b}: gids need no quotes */
-		appendStringInfo(&unfinished, "%s%s", unfinished.len > 0 ? "," : "", left + 1);
-	}
-	values[0] = CStringGetTextDatum(gids);
-	values[1] = CStringGetTextDatum(psprintf("{%s}", unfinished.data));
+		if (!decisions[i].waits)
+			gids[nfinished++] = CStringGetTextDatum(decisions[i].gid);
+	if (nfinished == 0)
+		return;
+	value = PointerGetDatum(construct_array(gids, nfinished, TEXTOID, -1, false, TYPALIGN_INT));
 	tessera_spi_begin(&spi);
-	(void) tessera_spi_run(FINISH_SQL, SPI_OK_UPDATE, 2, types, values, NULL);
+	(void) tessera_spi_run(FINISH_SQL, SPI_OK_UPDATE, 1, &type, &value, NULL);
+	tessera_spi_end(&spi);
+}
+
+static void
+finish_others(void)
+{
+	TesseraSpi	spi;
+
+	tessera_spi_begin(&spi);
+	(void) tessera_spi_run(FINISH_OTHERS_SQL, SPI_OK_UPDATE, 0, NULL, NULL, NULL);
 	tessera_spi_end(&spi);
 }
 
@@ -189,43 +256,77 @@ flushed_until(const TesseraRouting *routing, int32 node_id)
 	return entry->until;
 }
 
-static uint64
-delete_decisions(const TesseraRouting *routing, double retention_ms)
+/* Participants of those that are due, in the current context. */
+static List *
+list_due_nodes(double retention_ms)
 {
+	MemoryContext caller = CurrentMemoryContext;
+	Oid			type = FLOAT8OID;
+	Datum		value = Float8GetDatum(retention_ms);
+	List	   *nodes = NIL;
+	TesseraSpi	spi;
+	uint64		n;
+
+	tessera_spi_begin(&spi);
+	n = tessera_spi_run(DUE_SQL, SPI_OK_SELECT, 1, &type, &value, NULL);
+	MemoryContextSwitchTo(caller);
+	for (uint64 i = 0; i < n; i++)
+	{
+		bool		null;
+
+		nodes = lappend_int(nodes, DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &null)));
+	}
+	tessera_spi_end(&spi);
+	return nodes;
+}
+
+bool
+tessera_decisions_finish(double retention_ms, TesseraDecisionPlace *place)
+{
+	const TesseraRouting *routing = tessera_routing();
+	Decision   *decisions;
+	int			n;
+
+	if (routing == NULL)
+		return false;
+	decisions = list_unfinished(retention_ms, place, &n);
+	ask_participants(routing, decisions, n);
+	finish(decisions, n);
+	if (place->gid[0] == '\0')
+		finish_others();
+	if (n < BATCH)
+	{
+		*place = TESSERA_FIRST_DECISION;
+		return false;
+	}
+	place->decided = decisions[n - 1].decided;
+	strlcpy(place->gid, decisions[n - 1].gid, sizeof(place->gid));
+	return true;
+}
+
+bool
+tessera_decisions_delete(double retention_ms, uint64 *deleted)
+{
+	const TesseraRouting *routing = tessera_routing();
 	Oid			types[2] = {FLOAT8OID, TIMESTAMPTZOID};
 	TimestampTz until = DT_NOEND;
 	Datum		values[2];
-	int			n;
-	Asked	   *nodes = list_nodes(DUE_SQL, FLOAT8OID, Float8GetDatum(retention_ms), &n);
-	uint64		deleted;
+	uint64		n;
 	TesseraSpi	spi;
+	ListCell   *cell;
 
-	for (int i = 0; i < n; i++)
-		if (is_member(routing, nodes[i].node_id))
-			until = Min(until, flushed_until(routing, nodes[i].node_id));
+	if (routing == NULL)
+		return false;
+	foreach(cell, list_due_nodes(retention_ms))
+		if (is_member(routing, lfirst_int(cell)))
+			until = Min(until, flushed_until(routing, lfirst_int(cell)));
 	values[0] = Float8GetDatum(retention_ms);
 	values[1] = TimestampTzGetDatum(until);
 	tessera_spi_begin(&spi);
-	deleted = tessera_spi_run(DELETE_SQL, SPI_OK_DELETE, 2, types, values, NULL);
+	n = tessera_spi_run(DELETE_SQL, SPI_OK_DELETE, 2, types, values, NULL);
 	tessera_spi_end(&spi);
-	return deleted;
-}
-
-void
-tessera_decisions_finish(double retention_ms)
-{
-	const TesseraRouting *routing = tessera_routing();
-
-	if (routing != NULL)
-		finish_decisions(routing, retention_ms);
-}
-
-uint64
-tessera_decisions_delete(double retention_ms)
-{
-	const TesseraRouting *routing = tessera_routing();
-
-	return routing != NULL ? delete_decisions(routing, retention_ms) : 0;
+	*deleted += n;
+	return n == BATCH;
 }
 
 /* prune_decisions(older_than interval) */
@@ -235,8 +336,14 @@ tessera_prune_decisions(PG_FUNCTION_ARGS)
 	Interval   *age = PG_GETARG_INTERVAL_P(0);
 	double		ms = age->time / 1000.0 + (age->day + age->month * (double) DAYS_PER_MONTH) * SECS_PER_DAY * 1000.0;
 
-	tessera_decisions_finish(ms);
-	PG_RETURN_INT64((int64) tessera_decisions_delete(ms));
+	TesseraDecisionPlace place = TESSERA_FIRST_DECISION;
+	uint64		deleted = 0;
+
+	while (tessera_decisions_finish(ms, &place))
+		;
+	while (tessera_decisions_delete(ms, &deleted))
+		;
+	PG_RETURN_INT64((int64) deleted);
 }
 
 void

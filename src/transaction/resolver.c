@@ -44,6 +44,8 @@ PG_FUNCTION_INFO_V1(tessera_resolve_transactions);
 #define RESOLVER_PAUSE_MS 10000L
 #define RESOLVER_AGAIN_MS 5000L
 #define PRUNE_PAUSE_MS 30000L
+#define PRUNE_AGAIN_MS 100L
+#define PRUNE_BATCHES 5
 
 /* Of this database, oldest first. */
 #define LIST_SQL \
@@ -245,21 +247,30 @@ resolver_round(void)
 	return doubt ? RESOLVER_AGAIN_MS : RESOLVER_PAUSE_MS;
 }
 
-/* Two transactions: what the first has written is not locked while the second asks other nodes. */
-static void
+/* In transactions of their own: what one has written is not locked while the next asks other nodes. true: there is more to do. */
+static bool
 prune_round(void)
 {
-	for (int step = 0; step < 2; step++)
+	static TesseraDecisionPlace place = {.decided = DT_NOBEGIN};
+	double		retention_ms = tessera_decision_retention * 1000.0;
+	bool		unfinished = true;
+	bool		due = true;
+	uint64		deleted = 0;
+
+	for (int i = 0; i < PRUNE_BATCHES && (unfinished || due); i++)
 	{
 		StartTransactionCommand();
 		PushActiveSnapshot(GetTransactionSnapshot());
-		if (step == 0)
-			tessera_decisions_finish(tessera_decision_retention * 1000.0);
-		else
-			(void) tessera_decisions_delete(tessera_decision_retention * 1000.0);
+		unfinished = unfinished && tessera_decisions_finish(retention_ms, &place);
+		PopActiveSnapshot();
+		CommitTransactionCommand();
+		StartTransactionCommand();
+		PushActiveSnapshot(GetTransactionSnapshot());
+		due = due && tessera_decisions_delete(retention_ms, &deleted);
 		PopActiveSnapshot();
 		CommitTransactionCommand();
 	}
+	return unfinished || due;
 }
 
 long
@@ -276,8 +287,10 @@ tessera_resolver_step(void)
 		due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), resolver_round());
 	if (GetCurrentTimestamp() >= prune_due)
 	{
-		prune_due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), PRUNE_PAUSE_MS);
-		prune_round();
+		long		wait = prune_round() ? PRUNE_AGAIN_MS : PRUNE_PAUSE_MS;
+
+		prune_due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), wait);
+		pause = Min(pause, wait);
 	}
 	return pause;
 }

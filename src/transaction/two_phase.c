@@ -51,6 +51,16 @@ queue_command(TesseraParticipant *participant, const char *sql, bool prepare)
 	tessera_connection_sync(participant->connection);
 }
 
+/* A call in the transaction at the other end, which keeps the statement prepared. */
+static TesseraCommand
+call_command(TesseraConnection *connection, TesseraCallNumber call, const char *const *values)
+{
+	TesseraCommand command = {.values = values,.prepare = true};
+
+	command.sql = tessera_call_text(&tessera_call_specs[call], tessera_connection_protocol(connection), &command.nparams);
+	return command;
+}
+
 /* The remote transaction has ended well (or will, for all that matters here): the session's user and settings stay. */
 static void
 left_transaction(TesseraParticipant *participant)
@@ -339,11 +349,13 @@ static void
 decide_there(TesseraTransaction *transaction, TesseraParticipant *coordinator)
 {
 	const char *values[1] = {transaction->gid};
-	TesseraCommand time = {.handler = keep_time,.arg = &transaction->commit_time};
 	bool		knows_times = tessera_connection_protocol(coordinator->connection) >= TESSERA_CUT_PROTOCOL;
+	TesseraCommand time = {0};
 
 	if (knows_times)
-		time.sql = tessera_call_literal_for(&tessera_call_specs[TESSERA_CALL_DECISION_TIME], TESSERA_CUT_PROTOCOL, values);
+		time = call_command(coordinator->connection, TESSERA_CALL_DECISION_TIME, values);
+	time.handler = keep_time;
+	time.arg = &transaction->commit_time;
 	transaction->phase = TESSERA_COMMIT_DECIDING;
 	switch (commit_and_wait(coordinator, knows_times ? &time : NULL))
 	{
@@ -442,7 +454,9 @@ write_decision(TesseraTransaction *transaction, TesseraParticipant *coordinator)
 	for (int i = 0; i < n; i++)
 		appendStringInfo(&array, "%s%d", i > 0 ? "," : "", nodes[i]);
 	values[1] = psprintf("{%s}", array.data);
-	queue_command(coordinator, tessera_call_literal(&tessera_call_specs[TESSERA_CALL_DECIDE], values), false);
+	coordinator->command = call_command(coordinator->connection, TESSERA_CALL_DECIDE, values);
+	tessera_connection_queue(coordinator->connection, &coordinator->command);
+	tessera_connection_sync(coordinator->connection);
 }
 
 static void
@@ -677,21 +691,27 @@ warn_unfinished(TesseraTransaction *transaction, TesseraParticipant *participant
 			 errhint("tessera.resolve_transactions() on that node finishes it; until then its rows are not visible.")));
 }
 
-/* In front of the commit of a prepared part. */
-static void
-queue_commit_time(TesseraTransaction *transaction, TesseraParticipant *participant)
+/* Commits a prepared part with the transaction's time; an older version is told that in front of it. false: the connection is lost. */
+static bool
+queue_commit_prepared(TesseraTransaction *transaction, TesseraParticipant *participant)
 {
+	TesseraConnection *connection = participant->connection;
+	int			protocol = tessera_connection_protocol(connection);
+	bool		says_time = protocol >= TESSERA_PREPARED_TIME_PROTOCOL;
 	char		time[24];
-	char		gid[TESSERA_GID_SIZE + 12];
+	char	   *gid = psprintf("%s_%d", transaction->gid, participant->node_id);
 	const char *values[2] = {gid, time};
 
-	if (transaction->commit_time == 0 || tessera_connection_protocol(participant->connection) < TESSERA_CUT_PROTOCOL)
-		return;
-	snprintf(gid, sizeof(gid), "%s_%d", transaction->gid, participant->node_id);
-	snprintf(time, sizeof(time), INT64_FORMAT, (int64) transaction->commit_time);
-	(void) tessera_connection_queue_quietly(participant->connection,
-											tessera_call_literal_for(&tessera_call_specs[TESSERA_CALL_COMMIT_TIME], TESSERA_CUT_PROTOCOL, values));
-	(void) tessera_connection_sync_quietly(participant->connection);
+	if (transaction->commit_time != 0 && protocol >= TESSERA_CUT_PROTOCOL && !says_time)
+	{
+		snprintf(time, sizeof(time), INT64_FORMAT, (int64) transaction->commit_time);
+		(void) tessera_connection_queue_quietly(connection, tessera_call_literal_for(&tessera_call_specs[TESSERA_CALL_COMMIT_TIME],
+																					 TESSERA_CUT_PROTOCOL, values));
+		(void) tessera_connection_sync_quietly(connection);
+	}
+	memset(&participant->command, 0, sizeof(TesseraCommand));
+	participant->command.sql = tessera_commit_prepared_text(gid, says_time ? transaction->commit_time : 0);
+	return tessera_connection_queue_command_quietly(connection, &participant->command);
 }
 
 /* Carries out the decision on the prepared participants that keep advisory locks, or on those that do not. */
@@ -707,10 +727,7 @@ commit_prepared(TesseraTransaction *transaction, bool locks, TimestampTz deadlin
 
 		if (!participant->prepared || participant->locks != locks)
 			continue;
-		memset(&participant->command, 0, sizeof(TesseraCommand));
-		participant->command.sql = psprintf("COMMIT PREPARED '%s_%d'", transaction->gid, participant->node_id);
-		queue_commit_time(transaction, participant);
-		if (tessera_connection_queue_command_quietly(participant->connection, &participant->command))
+		if (queue_commit_prepared(transaction, participant))
 			connections[n++] = participant->connection;
 	}
 	(void) tessera_connections_await_answers(connections, n, deadline);

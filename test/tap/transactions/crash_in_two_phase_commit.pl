@@ -113,4 +113,19 @@ is(join(',', map { decisions($_) } $c->names), '0,0,0', 'decisions that all have
 	is(decisions('s1'), '0', 'and it is forgotten');
 }
 
+# More than are asked for at once; a participant that is away holds up its own alone.
+{
+	my $left = "SELECT string_agg(participants[1] || ': ' || n, ', ' ORDER BY participants) FROM (SELECT participants, count(*) AS n
+		FROM tessera.transaction_decision WHERE gid LIKE 'tessera_00000000%' GROUP BY 1) d";
+	$c->query('s1', "INSERT INTO tessera.transaction_decision (gid, outcome, participants, decided)
+		SELECT 'tessera_' || lpad(to_hex(i), 32, '0') || '_1', 'commit', ARRAY[2 + i % 2], now() - interval '1 hour' + i % 7 * interval '1 minute'
+		FROM generate_series(1, 6000) i");
+	$c->kill9('s2');
+	$c->query('s1', "SELECT tessera.prune_decisions('0')");
+	is($c->query('s1', $left), '2: 3000', 'those of the node that is there are gone, all of them');
+	$c->start('s2');
+	$c->query('s1', "SELECT tessera.prune_decisions('0')");
+	is($c->query('s1', $left), '', 'the others when it is back');
+}
+
 done_testing();
