@@ -48,6 +48,15 @@ sub waiting
 	return $c->wait_for('s1', "SELECT waiting FROM tessera.node_connections WHERE node = '$node'", $n);
 }
 
+# Begins a statement that has to wait, but not for long, as others may wait for it in turn: that it did is counted.
+sub begin_waiting
+{
+	my ($session, $sql, $node) = @_;
+	my $before = counter($node, 'waits');
+	begin($session, $sql);
+	return $c->wait_for('s1', "SELECT waits > $before FROM tessera.node_connections WHERE node = '$node'", 't');
+}
+
 sub counter
 {
 	my ($node, $column) = @_;
@@ -159,8 +168,7 @@ $c->set('s1', 'tessera.max_connections_per_shard' => 1);
 ($a, $b) = (session(), session());
 $a->query_safe('BEGIN; UPDATE t SET v = 100 WHERE k = 150');
 $b->query_safe('BEGIN; UPDATE t SET v = 100 WHERE k = 250');
-begin($a, 'UPDATE t SET v = 100 WHERE k = 251');
-ok(waiting('s3', 1), 'one waits');
+ok(begin_waiting($a, 'UPDATE t SET v = 100 WHERE k = 251', 's3'), 'one waits');
 begin($b, 'UPDATE t SET v = 100 WHERE k = 151');
 $a->query_safe('COMMIT');
 $b->query_safe('COMMIT');
@@ -170,8 +178,7 @@ cmp_ok(counter('s2', 'exceeded') + counter('s3', 'exceeded'), '>=', 1, 'by one c
 # a connection, and a row of this node
 $a->query_safe('BEGIN; UPDATE t SET v = 101 WHERE k = 150');
 $b->query_safe('BEGIN; UPDATE t SET v = 101 WHERE k = 50');
-begin($b, 'UPDATE t SET v = 101 WHERE k = 151');
-ok(waiting('s2', 1), 'who has locked a row waits for a connection');
+ok(begin_waiting($b, 'UPDATE t SET v = 101 WHERE k = 151', 's2'), 'who has locked a row waits for a connection');
 begin($a, 'UPDATE t SET v = 101 WHERE k = 50');
 $b->query_safe('COMMIT');
 $a->query_safe('COMMIT');
