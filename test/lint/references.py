@@ -4,7 +4,7 @@
 Forms that are checked: doc/FILE.md, doc/FILE.md#name, [..](FILE.md#name), [..](#name), doc/FILE.md "Section", and "Section" in doc/FILE.md
 ("doc/" may be left out). A name is the id of an <a> element, or that of a heading as GitHub makes it.
 A letter and a number alone between parentheses, in a comment, is no reference that resolves.
-Files named with their folder (catalog/key.h, test/lint/layers.py) and tests (tap/001_install) exist, too.
+Files named with their folder (catalog/key.h, test/lint/layers.py, test/oracle/run) and tests (tap/001_install) exist, too.
 """
 import os
 import re
@@ -27,8 +27,17 @@ SECTION_BEFORE = re.compile(r"\\?\"([^\"\\\n]{3,60})\\?\"\s+in\s+" + PAGE)
 
 
 SOURCE = re.compile(r"(?<![\w/.<-])((?:src/)?([a-z_]+)/[a-z_]+\.[ch])\b")
-OTHER = re.compile(r"(?<![\w/])(test/(?:lint|perl)/[\w]+\.p[lmy])\b")
+OTHER = re.compile(r"(?<![\w/])(?:\$tessera_root/|\$\(tree\)/)?(test/[a-z]+/\w[\w./-]*\w)")
+BUILT = ("test/bench/policy_simulation", "test/chaos/client", "test/chaos/proxy", "test/fuzz/bin", "test/unit/bin")
 TAP = re.compile(r"\btap/([a-z]+/[a-z0-9_]+)")
+
+
+def is_script(path):
+    """A script without a suffix."""
+    if "." in os.path.basename(path):
+        return False
+    with open(path, "rb") as file:
+        return file.read(2) == b"#!"
 
 
 def texts(top):
@@ -37,7 +46,8 @@ def texts(top):
     for folder in FOLDERS:
         for directory, folders, names in os.walk(os.path.join(top, folder)):
             folders[:] = [name for name in folders if name not in ("__pycache__", "results", "tmp_check")]
-            paths += [os.path.relpath(os.path.join(directory, name), top) for name in names if ("/" + name).endswith(SUFFIXES)]
+            paths += [os.path.relpath(os.path.join(directory, name), top) for name in names
+                      if ("/" + name).endswith(SUFFIXES) or is_script(os.path.join(directory, name))]
     for path in sorted(paths):
         if path in SKIP or re.match(r"extension/tessera--", path):  # the script is made of extension/install
             continue
@@ -120,7 +130,8 @@ def missing_files(top, path, text):
         if os.path.isdir(os.path.join(top, "src", folder)) and name not in MADE and not os.path.exists(os.path.join(top, name)):
             yield match, "there is no such file"
     for match in OTHER.finditer(text):
-        if not os.path.exists(os.path.join(top, match.group(1))):
+        name = match.group(1)
+        if not name.startswith(BUILT) and not any(os.path.exists(os.path.join(top, name + suffix)) for suffix in ("", ".pl", ".c")):
             yield match, "there is no such file"
     for match in TAP.finditer(text):
         if not os.path.exists(os.path.join(top, "test/tap", match.group(1) + ".pl")):
