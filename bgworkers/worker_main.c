@@ -85,12 +85,15 @@ is_node(void)
 	return node;
 }
 
-/* Finds out whether this database is a node. If it is, the launcher starts its workers from then on. */
+/* Finds out whether this database is a node. If it is, the launcher starts its workers from then on. Who has asked gets the answer. */
 static void
 probe(void)
 {
-	if (is_node())
+	bool		node = is_node();
+
+	if (node)
 		tessera_launcher_wake();
+	tessera_worker_probed(node);
 }
 
 /*
@@ -180,16 +183,16 @@ void
 tessera_worker_main(Datum arg)
 {
 	TesseraWorker worker = (TesseraWorker) DatumGetInt32(arg);
+	bool		probes = worker == TESSERA_WORKERS;
 	long		pause = FIRST_PAUSE;
-	Oid			database;
 
-	memcpy(&database, MyBgworkerEntry->bgw_extra, sizeof(Oid));
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
-	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
+	/* a node that lets nobody in is one all the same */
+	BackgroundWorkerInitializeConnectionByOid(tessera_worker_database(), InvalidOid, probes ? BGWORKER_BYPASS_ALLOWCONN : 0);
 	tessera_worker_settings();
-	if (worker == TESSERA_WORKERS)
+	if (probes)
 	{
 		probe();
 		return;

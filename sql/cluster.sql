@@ -278,10 +278,24 @@ SELECT tessera.add_shard('s1', :'address' || 'tessera_cluster_c') > 1 AS joined;
 SELECT * FROM tessera.schemas;
 SELECT tessera.remove_shard('s1');
 
+-- the database of a node is not dropped; that of one that was removed (b), or has forgotten the cluster, is
+\c postgres
+SET client_min_messages = warning;
+DROP DATABASE tessera_cluster_a;
+DROP DATABASE tessera_cluster_a WITH (FORCE);
+DROP DATABASE tessera_cluster_b WITH (FORCE);
+\c tessera_cluster_a
+SET client_min_messages = warning;
+DROP EXTENSION tessera CASCADE;
+\c tessera_cluster_c
+SET client_min_messages = warning;
+DROP EXTENSION tessera CASCADE;
+\c tessera_cluster_d
+SET client_min_messages = warning;
+DROP EXTENSION tessera CASCADE;
 \c postgres
 SET client_min_messages = warning;
 DROP DATABASE tessera_cluster_a WITH (FORCE);
-DROP DATABASE tessera_cluster_b WITH (FORCE);
 DROP DATABASE tessera_cluster_c WITH (FORCE);
 DROP DATABASE tessera_cluster_d WITH (FORCE);
 DROP DATABASE tessera_cluster_ascii;

@@ -509,6 +509,8 @@ utility_hook(PlannedStmt *statement, const char *text, bool read_only, ProcessUt
 	}
 	if (IsA(statement->utilityStmt, ListenStmt))
 		tessera_listen_check(&utility);
+	if (IsA(statement->utilityStmt, DropdbStmt))
+		tessera_ddl_check_drop_database(&utility);
 	kind = kind_of(&utility);
 	routing = kind != UTILITY_LOCAL && !belongs_to_another(&utility) && IsTransactionState() ? tessera_routing() : NULL;
 	if (routing == NULL)
