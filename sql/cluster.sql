@@ -228,6 +228,7 @@ SELECT tessera.remove_shard('s9');
 SELECT tessera.remove_shard('r1');
 SELECT tessera.remove_router('s2');
 SELECT tessera.remove_router('s1');
+SELECT tessera.remove_shard('s1');
 SELECT tessera.remove_shard('s1', force => true);
 -- a node is told only if the removal commits
 BEGIN;
