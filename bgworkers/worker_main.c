@@ -85,15 +85,21 @@ is_node(void)
 	return node;
 }
 
-/* Finds out whether this database is a node. If it is, the launcher starts its workers from then on. Who has asked gets the answer. */
+/*
+ * Finds out whether this database is a node. If it is, the launcher starts its workers from then on. Who has asked gets the answer: one that was
+ * removed is none of the cluster any more.
+ */
 static void
 probe(void)
 {
-	bool		node = is_node();
+	bool		removed;
 
-	if (node)
+	if (is_node())
 		tessera_launcher_wake();
-	tessera_worker_probed(node);
+	StartTransactionCommand();
+	removed = tessera_node_was_removed();
+	CommitTransactionCommand();
+	tessera_worker_probed(is_node() && !removed);
 }
 
 /*

@@ -6,8 +6,8 @@
  * nothing is left (balancer/drain.c). cancel_remove_shard takes the mark back.
  *
  * A shard leaves only when it holds nothing: no chunk, no schema, no migration, no row that it does not own any more, no transaction whose outcome it
- * decides or waits for. The registry row goes in this transaction; after its commit the node is told to forget the cluster (best effort: no node
- * routes to it any more, so it can do no harm).
+ * decides or waits for. The registry row goes in this transaction; after its commit the node is told to forget the cluster. One that is not reached
+ * finds out when it next fetches the registry. Either way it refuses what its clients do with its tables (routing/removed_node.c).
  */
 #include "postgres.h"
 
