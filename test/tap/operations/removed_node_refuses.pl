@@ -30,6 +30,13 @@ sub is_refused
 	return;
 }
 
+sub is_shown
+{
+	my ($node, $what, $way_out) = @_;
+	like($c->query($node, "SELECT what_to_do FROM tessera.health WHERE subject = 'this database'"), $way_out, "$what: health says what to do");
+	return;
+}
+
 # It is told.
 my $session = $c->session('r1', on_error_stop => 0);
 $session->query_safe("PREPARE write AS INSERT INTO t VALUES (4, 'lost')");
@@ -43,8 +50,10 @@ like($session->{stderr}, qr/this node was removed from its cluster/, 'a session 
 $session->quit;
 $c->restart('r1');
 is_refused('r1', 'restarted');
+is_shown('r1', 'restarted', qr/tessera\.add_router/);
 $c->query('s1', sprintf("SELECT tessera.add_router('r1', %s)", TesseraCluster::quote($c->conninfo('r1'))));
 is($c->query('r1', "INSERT INTO t VALUES (3, 'c'); SELECT count(*) FROM t"), '3', 'it is taken back, and works');
+is_shown($_, 'taken back', qr/^$/) foreach $c->names;
 $c->query('s1', "SELECT tessera.remove_router('r1')");
 ok($c->wait_for('r1', 'SELECT count(*) FROM tessera.identity', '0'), 'it leaves once more');
 $c->query('r1', 'DROP EXTENSION tessera CASCADE');
@@ -57,6 +66,7 @@ is($c->query('s1', "SELECT tessera.remove_shard('s2', force => true)"), 'removed
 $c->start('s2');
 ok($c->wait_for('s2', "SELECT count(*) FROM tessera.node WHERE name = 's2'", '0'), 'it fetches the registry when it is back');
 is_refused('s2', 'back');
+is_shown('s2', 'back', qr/^run DROP EXTENSION tessera CASCADE here/);
 like($c->error('s2', 'CREATE TABLE late (a int)'), $refused, 'DDL is refused as well');
 like($c->error('s2', "SELECT tessera.move_range('t', 1, 2, 's2')"), qr/TS003/, 'and moves');
 is($c->query('s1', 'SELECT string_agg(k::text, v ORDER BY k) FROM t; SELECT count(*) FROM tessera.check_consistency(deep => true)'), "1b2c3\n0",
