@@ -85,12 +85,21 @@ is_node(void)
 	return node;
 }
 
-/* Finds out whether this database is a node. If it is, the launcher starts its workers from then on. */
+/*
+ * Finds out whether this database is a node. If it is, the launcher starts its workers from then on. Who has asked gets the answer: one that was
+ * removed is none of the cluster any more.
+ */
 static void
 probe(void)
 {
+	bool		removed;
+
 	if (is_node())
 		tessera_launcher_wake();
+	StartTransactionCommand();
+	removed = tessera_node_was_removed();
+	CommitTransactionCommand();
+	tessera_worker_probed(is_node() && !removed);
 }
 
 /*
@@ -180,16 +189,16 @@ void
 tessera_worker_main(Datum arg)
 {
 	TesseraWorker worker = (TesseraWorker) DatumGetInt32(arg);
+	bool		probes = worker == TESSERA_WORKERS;
 	long		pause = FIRST_PAUSE;
-	Oid			database;
 
-	memcpy(&database, MyBgworkerEntry->bgw_extra, sizeof(Oid));
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
-	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
+	/* a node that lets nobody in is one all the same */
+	BackgroundWorkerInitializeConnectionByOid(tessera_worker_database(), InvalidOid, probes ? BGWORKER_BYPASS_ALLOWCONN : 0);
 	tessera_worker_settings();
-	if (worker == TESSERA_WORKERS)
+	if (probes)
 	{
 		probe();
 		return;

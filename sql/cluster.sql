@@ -228,6 +228,7 @@ SELECT tessera.remove_shard('s9');
 SELECT tessera.remove_shard('r1');
 SELECT tessera.remove_router('s2');
 SELECT tessera.remove_router('s1');
+SELECT tessera.remove_shard('s1');
 SELECT tessera.remove_shard('s1', force => true);
 -- a node is told only if the removal commits
 BEGIN;
@@ -278,10 +279,24 @@ SELECT tessera.add_shard('s1', :'address' || 'tessera_cluster_c') > 1 AS joined;
 SELECT * FROM tessera.schemas;
 SELECT tessera.remove_shard('s1');
 
+-- the database of a node is not dropped; that of one that was removed (b), or has forgotten the cluster, is
+\c postgres
+SET client_min_messages = warning;
+DROP DATABASE tessera_cluster_a;
+DROP DATABASE tessera_cluster_a WITH (FORCE);
+DROP DATABASE tessera_cluster_b WITH (FORCE);
+\c tessera_cluster_a
+SET client_min_messages = warning;
+DROP EXTENSION tessera CASCADE;
+\c tessera_cluster_c
+SET client_min_messages = warning;
+DROP EXTENSION tessera CASCADE;
+\c tessera_cluster_d
+SET client_min_messages = warning;
+DROP EXTENSION tessera CASCADE;
 \c postgres
 SET client_min_messages = warning;
 DROP DATABASE tessera_cluster_a WITH (FORCE);
-DROP DATABASE tessera_cluster_b WITH (FORCE);
 DROP DATABASE tessera_cluster_c WITH (FORCE);
 DROP DATABASE tessera_cluster_d WITH (FORCE);
 DROP DATABASE tessera_cluster_ascii;

@@ -456,6 +456,16 @@ DISCARD SEQUENCES;
 SELECT lastval();
 SELECT count(*) FROM pg_prepared_xacts WHERE database LIKE 'tessera_ddl_%';
 
+-- the databases are nodes, and are not dropped as such
+\c tessera_ddl_a
+SET client_min_messages = warning;
+DROP EXTENSION tessera CASCADE;
+\c tessera_ddl_b
+SET client_min_messages = warning;
+DROP EXTENSION tessera CASCADE;
+\c tessera_ddl_c
+SET client_min_messages = warning;
+DROP EXTENSION tessera CASCADE;
 \c postgres
 SET client_min_messages = warning;
 DROP DATABASE tessera_ddl_a WITH (FORCE);

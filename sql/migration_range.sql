@@ -27,5 +27,6 @@ SELECT row_count FROM tessera_test.clone_payloads('{first}', '{tenant,region}');
 SELECT row_count FROM tessera_test.clone_payloads('{first}', '{tenant,region}', ROW(2, 'b'), ROW(4, 'z'));
 COMMIT;
 SELECT tessera_test.delete_range_rows('stranger', '{}', 1, 2);
+DROP EXTENSION tessera CASCADE;
 \c contrib_regression
 DROP DATABASE migration_range;

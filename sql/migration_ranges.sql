@@ -166,6 +166,7 @@ SELECT tessera_test.verify_operation(ranges(), decode(:'round2', 'hex'), true);
 SELECT string_agg(moved::text, ' ' ORDER BY moved) = :'moved_a' AS same FROM moved;
 SELECT * FROM content WHERE part = 0 ORDER BY 1, 3;
 SELECT tessera_test.capture_stop();
+DROP EXTENSION tessera CASCADE;
 \c contrib_regression
 SET client_min_messages = warning;
 DROP DATABASE migration_ranges_a;

@@ -116,6 +116,16 @@ SELECT tessera.stat_routing_reset();
 RESET ROLE;
 SELECT * FROM tessera.check_consistency(true);
 
+-- the databases are nodes, and are not dropped as such
+\c tessera_moves_a
+SET client_min_messages = warning;
+DROP EXTENSION tessera CASCADE;
+\c tessera_moves_b
+SET client_min_messages = warning;
+DROP EXTENSION tessera CASCADE;
+\c tessera_moves_r
+SET client_min_messages = warning;
+DROP EXTENSION tessera CASCADE;
 \c contrib_regression
 DROP DATABASE tessera_moves_a WITH (FORCE);
 DROP DATABASE tessera_moves_b WITH (FORCE);

@@ -421,6 +421,16 @@ SELECT * FROM tessera.check_consistency() WHERE object = 'public.has_rows, publi
 SELECT tessera.configure_table('t_int4', balancing => true);
 SELECT * FROM tessera.check_consistency(true) WHERE invariant = 4;
 
+-- the databases are nodes, and are not dropped as such
+\c tessera_sharding_a
+SET client_min_messages = warning;
+DROP EXTENSION tessera CASCADE;
+\c tessera_sharding_b
+SET client_min_messages = warning;
+DROP EXTENSION tessera CASCADE;
+\c tessera_sharding_c
+SET client_min_messages = warning;
+DROP EXTENSION tessera CASCADE;
 \c contrib_regression
 DROP DATABASE tessera_sharding_a WITH (FORCE);
 DROP DATABASE tessera_sharding_b WITH (FORCE);

@@ -11,6 +11,18 @@ CREATE VIEW tessera.health AS
            'see that the config node runs, and that tessera.update_node() knows its address'
     FROM tessera.refresh_status() r WHERE r.last_error IS NOT NULL
     UNION ALL
+    SELECT 'error', 'this database',
+           pg_catalog.format('it was node %s, and was removed from its cluster: statements on its tables are refused', r.node), r.way_out
+    FROM (SELECT f.node, 'take it back with tessera.add_shard() or tessera.add_router(), or run DROP EXTENSION tessera here' AS way_out
+          FROM tessera.former_membership f
+          WHERE NOT EXISTS (SELECT FROM tessera.identity i WHERE i.database_oid = tessera.this_database())
+          UNION ALL
+          -- it could not be told
+          SELECT i.node, 'run DROP EXTENSION tessera CASCADE here, or drop it'
+          FROM tessera.identity i
+          WHERE i.database_oid = tessera.this_database() AND NOT i.is_config AND EXISTS (SELECT FROM tessera.node)
+            AND NOT EXISTS (SELECT FROM tessera.node n WHERE n.node_id = i.node_id)) AS r
+    UNION ALL
     SELECT 'error', 'prepared transaction ' || p.gid, pg_catalog.format('it has been prepared on this node since %s', p.prepared),
            'see that all nodes run; tessera.resolve_transactions() ends those of the cluster, COMMIT PREPARED or ROLLBACK PREPARED those of clients'
     FROM pg_catalog.pg_prepared_xacts p

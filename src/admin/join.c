@@ -98,6 +98,18 @@ skip_comments(const char *sql)
 	}
 }
 
+/* In whatever cluster this database was, it is about to be in one, and its tables are to be used. */
+static void
+forget_former(void)
+{
+	TesseraSpi	access;
+
+	tessera_spi_begin(&access);
+	tessera_admin_exec("DELETE FROM tessera.former_membership", 0, NULL);
+	tessera_catalog_changed();
+	tessera_spi_end(&access);
+}
+
 /*
  * Runs each statement of a script as the caller, who could do the same by hand. One by one, so that an error shows its
  * own statement and not the whole script.
@@ -110,6 +122,7 @@ tessera_serve_run_script(const TesseraRunScriptArgs *args)
 	ListCell   *cell;
 
 	tessera_require_internal();
+	forget_former();
 	statements = pg_parse_query(script);
 	SPI_connect();
 	foreach(cell, statements)
@@ -215,8 +228,9 @@ require_empty(Oid relid)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("this database cannot come back to the cluster: table %s has rows", tessera_qualified_name(relid)),
-					 errdetail("A shard that was removed keeps its tables without rows; these were written since."),
-					 errhint("Save them, if they are needed, and empty the table; or use an empty database.")));
+					 errdetail("A node that was removed keeps its tables without rows; these were written since, or left by a removal with force."),
+					 errhint("Drop the table, or use an empty database. DROP EXTENSION tessera CASCADE there makes a plain database of it, whose "
+							 "rows can be read.")));
 		table_endscan(scan);
 		ExecDropSingleTupleTableSlot(slot);
 		UnregisterSnapshot(snapshot);
@@ -321,7 +335,7 @@ tessera_serve_join(const TesseraJoinArgs *args)
 }
 
 /*
- * This node was removed. It forgets the cluster and is a plain database again; tables are kept. False if it is
+ * This node was removed. It forgets the cluster; tables are kept, and refused to clients (routing/removed_node.c). False if it is
  * not that node.
  */
 bool

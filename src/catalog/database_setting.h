@@ -18,4 +18,7 @@ extern void tessera_database_setting(const char *name, List *values);
  */
 extern void tessera_require_library(bool on);
 
+/* True if each session of that database of the server loads the library: it is a node, was restored from one, or somebody has set it. */
+extern bool tessera_database_requires_library(Oid database);
+
 #endif							/* TESSERA_DATABASE_SETTING_H */

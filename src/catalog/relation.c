@@ -32,6 +32,7 @@ static const char *const names[TESSERA_CATALOG_RELATIONS] = {
 	[TESSERA_PLACEMENT] = "placement",
 	[TESSERA_ADVISORY_HOME] = "advisory_home",
 	[TESSERA_TABLE_STATISTICS] = "table_statistics",
+	[TESSERA_FORMER_MEMBERSHIP] = "former_membership",
 	[TESSERA_TABLE_GROUP_KEY] = "table_group_pkey",
 	[TESSERA_CLUSTER_TABLE_GROUP] = "cluster_table_group",
 	[TESSERA_CHUNK_KEY] = "chunk_pkey",

@@ -159,7 +159,8 @@ slot_of_database(Oid database)
 					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 					 errmsg("too many databases of this server are nodes"),
 					 errdetail("At most %d databases of one server can be nodes of clusters.", TESSERA_MAX_DATABASES),
-					 errhint("Restart the server if databases have left their cluster, or put the node in another server.")));
+					 errhint("Run DROP EXTENSION tessera in databases that have left their cluster, and restart the server; or put the node in "
+							 "another server.")));
 		for (int i = 0; i < nmodules && registry->used[slot]; i++)
 			if (modules[i]->reset_slot)
 				modules[i]->reset_slot(slot);

@@ -22,6 +22,7 @@
 
 #include "common/process_exit.h"
 #include "common/shmem.h"
+#include "common/version_compat.h"
 #include "common/worker_registry.h"
 
 #define STARTING_MS 5000		/* after that a start counts as failed */
@@ -50,7 +51,18 @@ typedef struct WorkerShared
 	pg_atomic_uint64 roles[TESSERA_MAX_DATABASES];	/* generation of the database's role in its cluster */
 	pg_atomic_uint64 stopped_until[TESSERA_MAX_DATABASES];	/* TimestampTz */
 	WorkerEntry entries[TESSERA_MAX_DATABASES][TESSERA_WORKERS];
+	pg_atomic_uint64 probes[FLEXIBLE_ARRAY_MEMBER]; /* answers of probes, by the number of the PGPROC that waits */
 } WorkerShared;
+
+/* The answer names the database: one for which nobody waits any more may come when another one is waited for. */
+#define PROBED(database, answer) ((uint64) (database) << 32 | (answer))
+
+/* What a worker is told when it is started. */
+typedef struct WorkerOrder
+{
+	Oid			database;
+	int			waiter;			/* place in probes; -1: nobody waits */
+} WorkerOrder;
 
 static WorkerShared *shared = NULL;
 static WorkerEntry *mine = NULL;
@@ -59,7 +71,7 @@ static WorkerEntry *mine = NULL;
 static Size
 worker_size(void)
 {
-	return sizeof(WorkerShared);
+	return add_size(offsetof(WorkerShared, probes), mul_size(sizeof(pg_atomic_uint64), MaxBackends));
 }
 
 static void
@@ -68,7 +80,7 @@ worker_shmem_init(void *memory, LWLockPadded *locks, bool found)
 	shared = memory;
 	if (found)
 		return;
-	memset(shared, 0, sizeof(*shared));
+	memset(shared, 0, worker_size());
 	SpinLockInit(&shared->launcher.mutex);
 	for (int i = 0; i < TESSERA_MAX_DATABASES; i++)
 	{
@@ -77,6 +89,8 @@ worker_shmem_init(void *memory, LWLockPadded *locks, bool found)
 		for (int j = 0; j < TESSERA_WORKERS; j++)
 			SpinLockInit(&shared->entries[i][j].mutex);
 	}
+	for (int i = 0; i < MaxBackends; i++)
+		pg_atomic_init_u64(&shared->probes[i], 0);
 }
 
 static void
@@ -132,8 +146,8 @@ claim_start(WorkerEntry *entry, bool also_unneeded)
 	return claimed;
 }
 
-bool
-tessera_worker_start(Oid database, TesseraWorker worker, BackgroundWorkerHandle **handle)
+static bool
+start(WorkerOrder order, TesseraWorker worker, BackgroundWorkerHandle **handle)
 {
 	static const char *const names[TESSERA_WORKERS + 1] = {
 		[TESSERA_REFRESHER] = "refresher",
@@ -155,12 +169,57 @@ tessera_worker_start(Oid database, TesseraWorker worker, BackgroundWorkerHandle 
 	bgw.bgw_restart_time = BGW_NEVER_RESTART;	/* the launcher sees to it */
 	strlcpy(bgw.bgw_library_name, "tessera", BGW_MAXLEN);
 	strlcpy(bgw.bgw_function_name, "tessera_worker_main", BGW_MAXLEN);
-	snprintf(bgw.bgw_name, BGW_MAXLEN, "tessera %s of database %u", names[worker], database);
+	snprintf(bgw.bgw_name, BGW_MAXLEN, "tessera %s of database %u", names[worker], order.database);
 	snprintf(bgw.bgw_type, BGW_MAXLEN, "tessera %s", names[worker]);
 	bgw.bgw_main_arg = Int32GetDatum((int32) worker);
-	memcpy(bgw.bgw_extra, &database, sizeof(Oid));
+	StaticAssertStmt(sizeof(order) <= BGW_EXTRALEN, "an order must fit");
+	memcpy(bgw.bgw_extra, &order, sizeof(order));
 	bgw.bgw_notify_pid = handle != NULL ? MyProcPid : 0;
 	return RegisterDynamicBackgroundWorker(&bgw, handle);
+}
+
+bool
+tessera_worker_start(Oid database, TesseraWorker worker, BackgroundWorkerHandle **handle)
+{
+	return start((WorkerOrder) {database, -1}, worker, handle);
+}
+
+Oid
+tessera_worker_database(void)
+{
+	WorkerOrder order;
+
+	memcpy(&order, MyBgworkerEntry->bgw_extra, sizeof(order));
+	return order.database;
+}
+
+TesseraProbe
+tessera_worker_probe(Oid database)
+{
+	int			waiter = tessera_proc_number(MyProc);
+	BackgroundWorkerHandle *handle;
+	uint64		answer;
+
+	if (waiter >= MaxBackends)
+		return TESSERA_PROBE_UNKNOWN;
+	pg_atomic_write_u64(&shared->probes[waiter], 0);
+	if (!start((WorkerOrder) {database, waiter}, TESSERA_WORKERS, &handle))
+		return TESSERA_PROBE_UNKNOWN;
+	(void) WaitForBackgroundWorkerShutdown(handle);
+	pfree(handle);
+	answer = pg_atomic_read_u64(&shared->probes[waiter]);
+	return answer == PROBED(database, TESSERA_PROBE_NODE) ? TESSERA_PROBE_NODE :
+		answer == PROBED(database, TESSERA_PROBE_NO_NODE) ? TESSERA_PROBE_NO_NODE : TESSERA_PROBE_UNKNOWN;
+}
+
+void
+tessera_worker_probed(bool node)
+{
+	WorkerOrder order;
+
+	memcpy(&order, MyBgworkerEntry->bgw_extra, sizeof(order));
+	if (order.waiter >= 0)
+		pg_atomic_write_u64(&shared->probes[order.waiter], PROBED(order.database, node ? TESSERA_PROBE_NODE : TESSERA_PROBE_NO_NODE));
 }
 
 bool

@@ -31,6 +31,26 @@ extern bool tessera_worker_wake(TesseraWorker worker);
 struct BackgroundWorkerHandle;
 extern bool tessera_worker_start(Oid database, TesseraWorker worker, struct BackgroundWorkerHandle **handle);
 
+/*
+ * What a probe finds out about a database, for a session in another one. UNKNOWN: no worker could be started, or it failed (its error is in the
+ * server's log).
+ */
+typedef enum TesseraProbe
+{
+	TESSERA_PROBE_UNKNOWN,
+	TESSERA_PROBE_NO_NODE,
+	TESSERA_PROBE_NODE
+} TesseraProbe;
+
+/* Has the database probed and waits for the answer; interruptible. The caller must hold no lock on it that keeps sessions out. */
+extern TesseraProbe tessera_worker_probe(Oid database);
+
+/* In the probe: answers whoever waits for it, if anybody does. */
+extern void tessera_worker_probed(bool node);
+
+/* In a worker: the database that it was started for. */
+extern Oid	tessera_worker_database(void);
+
 /* True if this worker of the slot's database does not run and is to be started. */
 extern bool tessera_worker_missing(int slot, TesseraWorker worker);
 

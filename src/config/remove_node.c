@@ -6,8 +6,8 @@
  * nothing is left (balancer/drain.c). cancel_remove_shard takes the mark back.
  *
  * A shard leaves only when it holds nothing: no chunk, no schema, no migration, no row that it does not own any more, no transaction whose outcome it
- * decides or waits for. The registry row goes in this transaction; after its commit the node is told to forget the cluster (best effort: no node
- * routes to it any more, so it can do no harm).
+ * decides or waits for. The registry row goes in this transaction; after its commit the node is told to forget the cluster. One that is not reached
+ * finds out when it next fetches the registry. Either way it refuses what its clients do with its tables (routing/removed_node.c).
  */
 #include "postgres.h"
 
@@ -123,15 +123,14 @@ check_not_awaited(const TesseraRouting *routing, const TesseraRegistered *node)
 	}
 }
 
-/* The change itself. The config node stays, without the shard. Access must be open. */
+/* The change itself. Access must be open. */
 static void
 unregister(const TesseraChange *change, const TesseraRegistered *node)
 {
 	const char *values[] = {NULL, node->is_shard ? "true" : "false"};
 
 	values[0] = psprintf("%d", node->node_id);
-	tessera_admin_exec(node->is_config ? "UPDATE tessera.node SET is_shard = false, draining = false WHERE node_id = $1::int4" :
-						 "DELETE FROM tessera.node WHERE node_id = $1::int4", 1, values);
+	tessera_admin_exec("DELETE FROM tessera.node WHERE node_id = $1::int4", 1, values);
 	tessera_admin_exec("DELETE FROM tessera.chunk_estimate WHERE node_id = $1::int4", 1, values);
 	tessera_admin_exec("DELETE FROM tessera.zone_shard WHERE node_id = $1::int4", 1, values);
 	tessera_admin_exec("DELETE FROM tessera.shard_weight WHERE node_id = $1::int4", 1, values);
@@ -148,15 +147,24 @@ check_kind(const TesseraRegistered *node, bool shard)
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("node \"%s\" is not a shard", node->name),
 				 node->is_config ? 0 : errhint("Use tessera.remove_router().")));
-	if (!shard && node->is_config)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("node \"%s\" cannot be removed: it is the config node", node->name)));
 	if (!shard && node->is_shard)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("node \"%s\" is a shard", node->name),
 				 errhint("Use tessera.remove_shard().")));
+}
+
+/* ERROR unless the node is of that kind, and not the config node: what it decides is nobody else's, and it could not become a shard again. */
+static void
+check_removable(const TesseraRegistered *node, bool shard)
+{
+	if (node->is_config)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("node \"%s\" cannot be removed: it is the config node", node->name),
+				 errhint("To move it to another server, promote a standby of it, and name that with tessera.update_node(). To have less on it, see "
+						 "tessera.set_shard_weight() and tessera.add_zone().")));
+	check_kind(node, shard);
 }
 
 /* What a draining shard still has, in words. Access must be open. */
@@ -209,7 +217,7 @@ drain(const TesseraChange *change)
 	const char *values[] = {NULL};
 
 	node = tessera_registered_or_error(change->name);
-	check_kind(node, true);
+	check_removable(node, true);
 	values[0] = psprintf("%d", node->node_id);
 	if (tessera_admin_value("SELECT true FROM tessera.chunk WHERE node_id = $1::int4 UNION ALL"
 							" SELECT true FROM tessera.schema_placement WHERE $1::int4 IN (node_id, sequence_home) LIMIT 1", 1, values) == NULL)
@@ -251,6 +259,7 @@ tessera_remove_node(TesseraChange *change, bool shard)
 	const TesseraRouting *routing = tessera_require_cluster();
 	TesseraSpi	access;
 	TesseraRegistered *node;
+	const char *leave[2];
 	bool		draining = false;
 
 	tessera_spi_begin(&access);
@@ -267,7 +276,7 @@ tessera_remove_node(TesseraChange *change, bool shard)
 	if (!change->force)
 	{
 		node = tessera_registered_or_error(change->name);
-		check_kind(node, shard);
+		check_removable(node, shard);
 		draining = node->draining || change->drained;
 		check_holds_nothing(node);
 		if (!change->drained)	/* the balancer has looked just now, and waits for nothing */
@@ -275,7 +284,7 @@ tessera_remove_node(TesseraChange *change, bool shard)
 	}
 	tessera_registry_lock();
 	node = tessera_registered_or_error(change->name);
-	check_kind(node, shard);
+	check_removable(node, shard);
 	if (draining && !node->draining)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -287,16 +296,13 @@ tessera_remove_node(TesseraChange *change, bool shard)
 		check_settled(node);
 		check_not_awaited(routing, node);
 	}
-	if (!node->is_config && !tessera_advisory_move_off(tessera_routing(), node->node_id, change->force))
+	if (!tessera_advisory_move_off(tessera_routing(), node->node_id, change->force))
 		refuse_in_use(node->name, "It keeps advisory locks that sessions hold or wait for.",
 					  "End those sessions: tessera.advisory_locks shows them, with home = this node.");
 	unregister(change, node);
-	if (!node->is_config)
-	{
-		const char *leave[] = {tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL), psprintf("%d", node->node_id)};
-
-		tessera_announce(node->name, node->conninfo, tessera_call_literal(&tessera_call_specs[TESSERA_CALL_LEAVE], leave));
-	}
+	leave[0] = tessera_admin_value("SELECT cluster_id FROM tessera.identity", 0, NULL);
+	leave[1] = psprintf("%d", node->node_id);
+	tessera_announce(node->name, node->conninfo, tessera_call_literal(&tessera_call_specs[TESSERA_CALL_LEAVE], leave));
 	tessera_announce_others(node->node_id, tessera_reload_call());
 	tessera_spi_end(&access);
 	return "removed";

@@ -333,4 +333,12 @@ extern bool tessera_refresh_plans_locally(const char *source);
  */
 extern void tessera_ddl_check_drop_extension(Node *statement);
 
+/* ---- drop_database.c ---- */
+
+/*
+ * Before DROP DATABASE in any database of the server: ERROR 2BP01 if what is to be dropped is a node of a cluster, 55000 if it may be one and cannot
+ * be asked. Waits for a worker that looks there, if the database may be a node. No lock is kept.
+ */
+extern void tessera_ddl_check_drop_database(const TesseraUtility *utility);
+
 #endif							/* TESSERA_DDL_H */

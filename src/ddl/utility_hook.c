@@ -469,6 +469,23 @@ run_on_member(TesseraUtility *utility, const TesseraRouting *routing, UtilityKin
 		run_ddl(utility, routing, kind);
 }
 
+/* COPY and TRUNCATE of a table do not go through the executor, which refuses what else is done with tables of a removed node. */
+static void
+refuse_on_removed_node(Node *statement)
+{
+	List	   *relations = IsA(statement, TruncateStmt) ? ((TruncateStmt *) statement)->relations :
+		IsA(statement, CopyStmt) && ((CopyStmt *) statement)->relation ? list_make1(((CopyStmt *) statement)->relation) : NIL;
+	ListCell   *cell;
+
+	foreach(cell, relations)
+	{
+		Oid			relid = tessera_node_was_removed() ? RangeVarGetRelid(lfirst_node(RangeVar, cell), NoLock, true) : InvalidOid;
+
+		if (OidIsValid(relid))
+			tessera_refuse_removed_table(relid);
+	}
+}
+
 static void
 run_notify(TesseraUtility *utility)
 {
@@ -509,6 +526,10 @@ utility_hook(PlannedStmt *statement, const char *text, bool read_only, ProcessUt
 	}
 	if (IsA(statement->utilityStmt, ListenStmt))
 		tessera_listen_check(&utility);
+	if (IsA(statement->utilityStmt, DropdbStmt))
+		tessera_ddl_check_drop_database(&utility);
+	if (IsTransactionState())
+		refuse_on_removed_node(statement->utilityStmt);
 	kind = kind_of(&utility);
 	routing = kind != UTILITY_LOCAL && !belongs_to_another(&utility) && IsTransactionState() ? tessera_routing() : NULL;
 	if (routing == NULL)

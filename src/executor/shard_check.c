@@ -410,7 +410,7 @@ check_table(Check *check)
 	const TesseraRouting *routing = tessera_routing();
 	const TesseraTable *table = routing ? tessera_routing_table(routing, check->relid) : NULL;
 
-	if (routing != NULL && routing->replaced && (table != NULL || !is_own_table(check->relid)))
+	if (routing != NULL && (routing->replaced || routing->removed) && (table != NULL || !is_own_table(check->relid)))
 		tessera_require_own_node(routing);
 	/* what was a table of the cluster before a promotion may not be known as one after it */
 	if (routing != NULL && !tessera_placements_known(routing, check->snapshot) && (table != NULL || !is_own_table(check->relid)))
@@ -500,6 +500,8 @@ executor_start(QueryDesc *query, int eflags)
 	bool		references = !outermost && !IsParallelWorker() && tessera_is_reference_query(query->sourceText);
 	int			found = 0;
 
+	if (!(eflags & EXEC_FLAG_EXPLAIN_ONLY))
+		tessera_refuse_removed_tables(query->plannedstmt->rtable);
 	if (outermost && !(eflags & EXEC_FLAG_EXPLAIN_ONLY))
 	{
 		if (share_statement_snapshot(query))

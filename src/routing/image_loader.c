@@ -647,6 +647,16 @@ unique_tables(Loader *loader)
 	loader->ntables = n;
 }
 
+/* A registry that lacks this node is that of a cluster without it: the config node's own lists all, and that of a node which joins has its row. */
+static bool
+is_removed(const Loader *loader)
+{
+	for (int i = 0; i < loader->nnodes; i++)
+		if (loader->nodes[i].node_id == loader->image.routing.self)
+			return false;
+	return loader->nnodes > 0 && !loader->image.routing.is_config;
+}
+
 static TesseraImage *
 load(Loader *loader)
 {
@@ -665,6 +675,7 @@ load(Loader *loader)
 	if (!read_table(loader, TESSERA_NODE, read_node) || !read_table(loader, TESSERA_SCHEMA_PLACEMENT, read_home) ||
 		!read_table(loader, TESSERA_TABLE_GROUP, read_group) || !read_table(loader, TESSERA_ADVISORY_HOME, read_advisory_home))
 		return NULL;
+	loader->image.routing.removed = is_removed(loader);
 	qsort(loader->nodes, loader->nnodes, sizeof(TesseraNode), compare_nodes);
 	qsort(loader->homes, loader->nhomes, sizeof(SchemaHome), compare_homes);
 	qsort(loader->groups, loader->ngroups, sizeof(TesseraGroup), compare_groups);

@@ -55,7 +55,7 @@ typedef struct ImageEntry
 typedef struct RoutingSlot
 {
 	pg_atomic_uint64 current;	/* publication number << 16 | entry + 1; 0: none */
-	pg_atomic_uint64 absent;	/* catalog sequence at which the database was no node; 0: none */
+	pg_atomic_uint64 absent;	/* ABSENT of the catalog sequence at which the database was no node; 0: none */
 	pg_atomic_uint32 garbage;	/* some entry may have an image without pins */
 	pg_atomic_uint32 pages;		/* shared pages of chunk maps, for diagnostics */
 	slock_t		mutex;
@@ -63,6 +63,11 @@ typedef struct RoutingSlot
 	ConditionVariable loaded;
 	ImageEntry	entries[IMAGES];
 } RoutingSlot;
+
+/* Beside the sequence: was the database a node once, which was removed from its cluster? */
+#define ABSENT(sequence, former) ((sequence) << 1 | ((former) ? 1 : 0))
+#define ABSENT_SEQUENCE(absent) ((absent) >> 1)
+#define ABSENT_IS_FORMER(absent) (((absent) & 1) != 0)
 
 static RoutingSlot *slots = NULL;
 
@@ -295,6 +300,34 @@ publish(RoutingSlot *slot, const TesseraImage *image)
 
 /* Loading */
 
+/* True if the catalog table exists here and has a row, in the newest catalog. */
+static bool
+has_row(TesseraCatalogRelation table)
+{
+	Oid			relid = tessera_catalog_relid(table);
+	Relation	rel = OidIsValid(relid) ? try_table_open(relid, AccessShareLock) : NULL;
+	Snapshot	snapshot;
+	SysScanDesc scan;
+	bool		found;
+
+	if (rel == NULL)
+		return false;
+	snapshot = tessera_catalog_snapshot();
+	scan = systable_beginscan(rel, InvalidOid, false, snapshot, 0, NULL);
+	found = HeapTupleIsValid(systable_getnext(scan));
+	systable_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	table_close(rel, AccessShareLock);
+	return found;
+}
+
+/* Of a database that is no node. */
+static bool
+is_former(void)
+{
+	return tessera_extension_exists() && has_row(TESSERA_FORMER_MEMBERSHIP);
+}
+
 static void
 end_loading(int code, Datum number)
 {
@@ -363,7 +396,7 @@ load_and_publish(RoutingSlot *slot)
 	image = tessera_image_load(hold_current(slot));
 	loads++;
 	if (image == NULL)
-		pg_atomic_write_u64(&slot->absent, sequence);
+		pg_atomic_write_u64(&slot->absent, ABSENT(sequence, is_former()));
 	else
 	{
 		image->routing.sequence = sequence;
@@ -391,7 +424,7 @@ load_shared(RoutingSlot *slot)
 		if (image != NULL && image->routing.sequence >= wanted && !(image->in_recovery && !RecoveryInProgress()))
 			break;
 		image = NULL;
-		if (pg_atomic_read_u64(&slot->absent) >= wanted)
+		if (ABSENT_SEQUENCE(pg_atomic_read_u64(&slot->absent)) >= wanted)
 			break;
 		if (begin_loading(slot))
 		{
@@ -427,28 +460,16 @@ load_shared(RoutingSlot *slot)
 	return image;
 }
 
-/* For a database without a slot: finds out whether it is a node, and gives it a slot then. */
+/* For a database without a slot: finds out whether it is a node, or was one, and gives it a slot then. */
 static bool
 look_for_identity(void)
 {
 	uint64		generation = tessera_database_slots_generation();
-	Oid			relid;
-	Relation	rel;
-	bool		found = false;
+	bool		found;
 
 	if (generation == no_node_at)
 		return false;
-	if (tessera_extension_exists() && OidIsValid(relid = tessera_catalog_relid(TESSERA_IDENTITY)) &&
-		(rel = try_table_open(relid, AccessShareLock)) != NULL)
-	{
-		Snapshot	snapshot = tessera_catalog_snapshot();
-		SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, snapshot, 0, NULL);
-
-		found = HeapTupleIsValid(systable_getnext(scan));
-		systable_endscan(scan);
-		UnregisterSnapshot(snapshot);
-		table_close(rel, AccessShareLock);
-	}
+	found = tessera_extension_exists() && (has_row(TESSERA_IDENTITY) || has_row(TESSERA_FORMER_MEMBERSHIP));
 	if (found)
 		(void) tessera_database_slot();
 	else
@@ -488,7 +509,7 @@ tessera_routing(void)
 		number = tessera_database_slot();
 	}
 	slot = &slots[number];
-	if (changes == 0 && pg_atomic_read_u64(&slot->absent) == tessera_catalog_sequence())
+	if (changes == 0 && ABSENT_SEQUENCE(pg_atomic_read_u64(&slot->absent)) == tessera_catalog_sequence())
 		return NULL;
 
 	Assert(IsTransactionState());
@@ -513,6 +534,26 @@ tessera_require_own_node(const TesseraRouting *routing)
 				 errmsg("another server was promoted in the place of this one"),
 				 errhint("Connect to that one. If this one is to be the node again: stop that one for good, and tessera.recover_node(force => true) "
 						 "here.")));
+	if (routing->removed)
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_FENCED),
+				 errmsg("this node was removed from its cluster"),
+				 errhint(TESSERA_REMOVED_HINT)));
+}
+
+bool
+tessera_node_was_removed(void)
+{
+	const TesseraRouting *routing = tessera_routing();
+	int			number = tessera_database_slot_if_any();
+	uint64		absent;
+
+	if (routing != NULL || number < 0)
+		return routing != NULL && routing->removed;
+	absent = pg_atomic_read_u64(&slots[number].absent);
+	if (tessera_catalog_changed_here() == 0 && ABSENT_SEQUENCE(absent) == tessera_catalog_sequence())
+		return ABSENT_IS_FORMER(absent);
+	return is_former();
 }
 
 void

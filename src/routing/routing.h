@@ -15,6 +15,7 @@
 
 #include "postgres.h"
 #include "access/attnum.h"
+#include "nodes/pg_list.h"
 #include "utils/dsa.h"
 #include "utils/snapshot.h"
 #include "utils/dsa.h"
@@ -109,6 +110,7 @@ typedef struct TesseraRouting
 	int32		incarnation;	/* of this server */
 	bool		restored;		/* from a base backup, since this was known: see tessera_backup_restored */
 	bool		replaced;		/* another server has become this node: nothing of the cluster is answered here any more */
+	bool		removed;		/* so is nothing where the registry does not know this node any more */
 	/* xid that made the placements known; snapshots that do not see it are of before. InvalidTransactionId: visible to all */
 	TransactionId known_since;
 	int32		nnodes;			/* sorted by node_id */
@@ -144,8 +146,24 @@ extern const TesseraRouting *tessera_routing_or_error(void);
 /* True if the snapshot sees the placements that were written after the last promotion. Older ones may be wrong. */
 extern bool tessera_placements_known(const TesseraRouting *routing, Snapshot snapshot);
 
-/* ERROR TS003 if another server has become this node. */
+#define TESSERA_REMOVED_HINT \
+	"Connect to a node of the cluster. DROP EXTENSION tessera CASCADE makes a plain database of this one, with the rows that it has."
+
+/* ERROR TS003 if another server has become this node, or the node was removed. */
 extern void tessera_require_own_node(const TesseraRouting *routing);
+
+/*
+ * True if this database was a node that was removed from its cluster: it has been told so, and has no routing image any more, or has found it out by
+ * its registry. It is so until it joins again, or the extension is dropped. Costs as tessera_routing().
+ */
+extern bool tessera_node_was_removed(void);
+
+/*
+ * ERROR TS003 if that is so, for a statement of a client on a table: its rows are not the cluster's. Not for temporary tables, those of the system
+ * and of extensions. The first is about the relations of a plan's range table. (removed_node.c)
+ */
+extern void tessera_refuse_removed_tables(List *rtable);
+extern void tessera_refuse_removed_table(Oid relid);
 
 /* The same, and ERROR 57P03 while this node is the config node, was promoted, and has not compared its catalog with the shards yet. */
 extern void tessera_require_metadata(const TesseraRouting *routing);

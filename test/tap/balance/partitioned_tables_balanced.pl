@@ -96,6 +96,7 @@ $c->query('s1', 'SELECT tessera.stop_balancer()');
 $c->query('s1', 'DROP TABLE ev_load');
 is($c->query('r1', $digest), $before, 'all rows are as they were');
 is($c->query('s3', $digest), $before, 'on another node, too');
-is($c->query('s2', 'SELECT count(*) FROM ev'), '0', 'nothing is left on it');
 $c->is_settled('in the end');
+$c->query('s2', 'DROP EXTENSION tessera CASCADE');
+is($c->query('s2', 'SELECT count(*) FROM ev'), '0', 'nothing is left on it');
 done_testing();

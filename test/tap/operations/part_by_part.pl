@@ -146,6 +146,7 @@ like($c->error('s1', "SELECT tessera.remove_shard('s3')"), qr/55006.*ranges.*tes
 $c->query('s1', 'SELECT tessera_test.injection_clear()');
 $c->set('s3', 'tessera.orphan_cleanup_delay' => 1000);
 is($c->query('s2', "SELECT tessera.remove_shard('s3')"), 'removed', 'it is removed when they are gone');
+$c->query('s3', 'DROP EXTENSION tessera CASCADE');
 is($c->query('s3', 'SELECT count(*) FROM acc'), 0, 'its table is empty');
 is($c->query('s2', 'SELECT count(*) FROM acc'), 8000, 'the others have all');
 

@@ -244,7 +244,9 @@ $c->query($_, "INSERT INTO country (id, name) VALUES (70000 + ascii(right('$_', 
 copies('country', 'written after nodes have come');
 $c->query('s1', "SELECT tessera.remove_router('r2')");
 $c->query($_, 'SELECT tessera.reload_routing()') foreach qw(s1 s2 r1 s3);
-ok($c->wait_for('r2', 'SELECT count(*) FROM country', '0'), 'a node that has left keeps no rows');
+ok($c->wait_for('r2', 'SELECT count(*) FROM tessera.identity', '0'), 'a node has left');
+$c->query('r2', 'DROP EXTENSION tessera CASCADE');
+is($c->query('r2', 'SELECT count(*) FROM country'), '0', 'and keeps no rows');
 @nodes = qw(s1 s2 r1 s3);
 $c->query('s2', "UPDATE country SET name = 'later' WHERE id = 700");
 copies('country', 'written after a node has left');
