@@ -460,6 +460,21 @@ load_shared(RoutingSlot *slot)
 	return image;
 }
 
+/*
+ * On a standby the sequence grows when a backend takes in what was replayed (catalog/change.c). What was replayed while there was none has told
+ * nobody: so each bumps it at first; from its start on it takes in all.
+ */
+static void
+hear_of_replay(void)
+{
+	static bool heard = false;
+
+	if (heard || !RecoveryInProgress())
+		return;
+	tessera_catalog_bump();
+	heard = true;
+}
+
 /* For a database without a slot: finds out whether it is a node, or was one, and gives it a slot then. */
 static bool
 look_for_identity(void)
@@ -508,6 +523,7 @@ tessera_routing(void)
 			return NULL;
 		number = tessera_database_slot();
 	}
+	hear_of_replay();
 	slot = &slots[number];
 	if (changes == 0 && ABSENT_SEQUENCE(pg_atomic_read_u64(&slot->absent)) == tessera_catalog_sequence())
 		return NULL;

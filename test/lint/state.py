@@ -60,6 +60,7 @@ src/migration/migration_slot.c noted worker
 src/planner/deparse.c entries session
 src/planner/deparse.c outdated session
 src/planner/prepared_view.c defining statement
+src/routing/routing.c heard session
 src/routing/routing.c loads session
 src/routing/routing.c no_node_at session
 src/statistics/statistics_worker.c tell_at_commit transaction

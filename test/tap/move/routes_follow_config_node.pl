@@ -109,9 +109,16 @@ $c->node('r1')->wait_for_catchup($standby, 'replay', $c->query('r1', 'SELECT pg_
 is($session->query_safe($owners), 'MINKEY:1 0:1', 'S3: and sees what its primary fetches, in a session that is already there');
 is($standby->safe_psql('postgres', 'SELECT tessera.reload_routing()'), 'f', 'S3: it asks nobody');
 is($standby->safe_psql('postgres', $refresher), '0', 'and has no refresher');
+$session->quit;
+ok($standby->poll_query_until('template1', "SELECT count(*) FROM pg_stat_activity WHERE datname = 'postgres'", '0'), 'nobody is connected');
+change('4, 0', "UPDATE tessera.chunk SET node_id = 2, major = 4, minor = 0 WHERE min = '0'");
+$c->query('r1', 'SELECT tessera.reload_routing()');
+$c->node('r1')->wait_for_catchup($standby, 'replay', $c->query('r1', 'SELECT pg_current_wal_insert_lsn()'));
+$session = $standby->background_psql('postgres');
+is($session->query_safe($owners), 'MINKEY:1 0:2', 'S3: and what was replayed while nobody was connected');
 $c->stop('r1');
 $standby->promote;
-is($session->query_safe($owners), 'MINKEY:1 0:1', 'the first statement after the promotion');
+is($session->query_safe($owners), 'MINKEY:1 0:2', 'the first statement after the promotion');
 ok($standby->poll_query_until('postgres', "$refresher", '1'), 'workers start after the promotion');
 is($standby->safe_psql('postgres', 'SELECT tessera.reload_routing()'), 't', 'and refresh');
 $session->quit;
