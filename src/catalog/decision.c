@@ -4,6 +4,7 @@
  */
 #include "postgres.h"
 
+#include "access/generic_xlog.h"
 #include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
@@ -90,8 +91,8 @@ tessera_decision_insert(const char *gid, const int32 *participants, int npartici
 }
 
 /*
- * Over the place that the row has for it: nobody can have seen the row, and an update would leave a dead one behind for each transaction. A row that
- * would not be as long (its array lies outside) is updated.
+ * Over the place that the row has for it: nobody can have seen the row, and an update would leave a dead one behind for each transaction. As a change
+ * of the page: core's record of a row that is overwritten makes logical decoding take the transaction for one that has changed the server's catalogs.
  */
 static void
 write_time(Relation relation, TesseraTime time)
@@ -103,7 +104,10 @@ write_time(Relation relation, TesseraTime time)
 	HeapTupleData row = {.t_self = decided.place};
 	HeapTuple	changed;
 	Buffer		buffer;
-	bool		fits;
+	GenericXLogState *state;
+	Page		page;
+	ItemId		item;
+	HeapTupleHeader there;
 
 	if (!heap_fetch(relation, SnapshotSelf, &row, &buffer, false))
 		ereport(ERROR,
@@ -112,12 +116,18 @@ write_time(Relation relation, TesseraTime time)
 	set_column(relation, values, nulls, "commit_time", Int64GetDatum((int64) time));
 	replace[get_attnum(RelationGetRelid(relation), "commit_time") - 1] = true;
 	changed = heap_modify_tuple(&row, RelationGetDescr(relation), values, nulls, replace);
-	fits = changed->t_len == row.t_len && changed->t_data->t_hoff == row.t_data->t_hoff;
-	ReleaseBuffer(buffer);
-	if (fits)
-		heap_inplace_update(relation, changed);
-	else
-		CatalogTupleUpdate(relation, &decided.place, changed);
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	state = GenericXLogStart(relation);
+	page = GenericXLogRegisterBuffer(state, buffer, 0);
+	item = PageGetItemId(page, ItemPointerGetOffsetNumber(&decided.place));
+	there = (HeapTupleHeader) PageGetItem(page, item);
+	if (ItemIdGetLength(item) != changed->t_len || there->t_hoff != changed->t_data->t_hoff)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("the decision of transaction %s has no place for its time", decided.gid)));
+	memcpy((char *) there + there->t_hoff, (char *) changed->t_data + there->t_hoff, changed->t_len - there->t_hoff);
+	(void) GenericXLogFinish(state);
+	UnlockReleaseBuffer(buffer);
 }
 
 TesseraTime

@@ -51,12 +51,10 @@ PG_FUNCTION_INFO_V1(tessera_prune_decisions);
 	"UPDATE tessera.transaction_decision d SET finished = clock_timestamp() WHERE d.finished IS NULL AND (d.outcome = 'abort' " \
 	"OR (d.outcome = 'prepared' AND d.user_gid IS NULL))"
 #define DUE_SQL \
-	"SELECT DISTINCT p.node_id FROM (SELECT d.participants FROM tessera.transaction_decision d " \
-	"WHERE d.finished < clock_timestamp() - $1 * interval '1 millisecond' ORDER BY d.finished LIMIT " CppAsString2(BATCH) ") x, " \
-	"unnest(x.participants) p(node_id)"
+	"SELECT d.gid, d.decided, d.participants FROM tessera.transaction_decision d " \
+	"WHERE d.finished < clock_timestamp() - $1 * interval '1 millisecond' ORDER BY d.finished LIMIT " CppAsString2(BATCH)
 #define DELETE_SQL \
-	"DELETE FROM tessera.transaction_decision t WHERE t.gid = ANY (ARRAY(SELECT d.gid FROM tessera.transaction_decision d " \
-	"WHERE d.finished < clock_timestamp() - $1 * interval '1 millisecond' AND d.finished < $2 ORDER BY d.finished LIMIT " CppAsString2(BATCH) "))"
+	"DELETE FROM tessera.transaction_decision d WHERE d.finished < $2 AND d.gid = ANY (ARRAY(SELECT unnest($1)))"
 
 /* What is known of a participant's standbys. */
 typedef struct Flushed
@@ -67,7 +65,6 @@ typedef struct Flushed
 	TimestampTz until;			/* its standbys have flushed what it wrote before */
 } Flushed;
 
-/* One that is not finished; in the order of decided and gid. */
 typedef struct Decision
 {
 	char	   *gid;
@@ -95,18 +92,16 @@ is_member(const TesseraRouting *routing, int32 node_id)
 	return tessera_routing_node(routing, node_id) != NULL;
 }
 
-/* At most BATCH of those after the place, in the current context. */
+/* Decisions that a query returns, in the current context. */
 static Decision *
-list_unfinished(double age_ms, const TesseraDecisionPlace *place, int *n)
+list_decisions(const char *sql, int nargs, const Oid *types, const Datum *values, int *n)
 {
 	MemoryContext caller = CurrentMemoryContext;
-	Oid			types[3] = {FLOAT8OID, TIMESTAMPTZOID, TEXTOID};
-	Datum		values[3] = {Float8GetDatum(age_ms), TimestampTzGetDatum(place->decided), CStringGetTextDatum(place->gid)};
 	TesseraSpi	spi;
 	Decision   *decisions;
 
 	tessera_spi_begin(&spi);
-	*n = (int) tessera_spi_run(UNFINISHED_SQL, SPI_OK_SELECT, 3, types, values, NULL);
+	*n = (int) tessera_spi_run(sql, SPI_OK_SELECT, nargs, types, values, NULL);
 	MemoryContextSwitchTo(caller);
 	decisions = palloc0(Max(*n, 1) * sizeof(Decision));
 	for (int i = 0; i < *n; i++)
@@ -124,6 +119,29 @@ list_unfinished(double age_ms, const TesseraDecisionPlace *place, int *n)
 	}
 	tessera_spi_end(&spi);
 	return decisions;
+}
+
+/* At most BATCH of those after the place, in the order of decided and gid. */
+static Decision *
+list_unfinished(double age_ms, const TesseraDecisionPlace *place, int *n)
+{
+	Oid			types[3] = {FLOAT8OID, TIMESTAMPTZOID, TEXTOID};
+	Datum		values[3] = {Float8GetDatum(age_ms), TimestampTzGetDatum(place->decided), CStringGetTextDatum(place->gid)};
+
+	return list_decisions(UNFINISHED_SQL, 3, types, values, n);
+}
+
+/* An array of text: the identifiers of those that do not wait. */
+static Datum
+gids_of(const Decision *decisions, int n)
+{
+	Datum	   *gids = palloc(Max(n, 1) * sizeof(Datum));
+	int			ngids = 0;
+
+	for (int i = 0; i < n; i++)
+		if (!decisions[i].waits)
+			gids[ngids++] = CStringGetTextDatum(decisions[i].gid);
+	return PointerGetDatum(construct_array(gids, ngids, TEXTOID, -1, false, TYPALIGN_INT));
 }
 
 static bool
@@ -155,9 +173,18 @@ mark_waiting(Decision *decisions, int n, char *prepared)
 	}
 }
 
-/* Asks a participant for all that it takes part in. */
+static bool
+is_silent(const TesseraDecisionPlace *place, int32 node_id)
+{
+	for (int i = 0; i < place->nsilent; i++)
+		if (place->silent[i] == node_id)
+			return true;
+	return false;
+}
+
+/* Asks a participant for all that it takes part in; what it may have prepared waits. */
 static void
-ask_participant(int32 node_id, Decision *decisions, int n)
+ask_participant(int32 node_id, TesseraDecisionPlace *place, Decision *decisions, int n)
 {
 	StringInfoData gids;
 	char	   *prepared;
@@ -167,47 +194,37 @@ ask_participant(int32 node_id, Decision *decisions, int n)
 		if (takes_part(&decisions[i], node_id))
 			appendStringInfo(&gids, "%c%s_%d", gids.len > 0 ? ',' : '{', decisions[i].gid, node_id);
 	appendStringInfoChar(&gids, '}');
-	if (tessera_call_unfinished_transactions(if_reachable(node_id), gids.data, &prepared))
+	if (!is_silent(place, node_id) && tessera_call_unfinished_transactions(if_reachable(node_id), gids.data, &prepared))
+	{
 		mark_waiting(decisions, n, prepared);
-	else
-		for (int i = 0; i < n; i++)
-			decisions[i].waits |= takes_part(&decisions[i], node_id);
+		return;
+	}
+	for (int i = 0; i < n; i++)
+		decisions[i].waits |= takes_part(&decisions[i], node_id);
+	if (!is_silent(place, node_id) && place->nsilent < TESSERA_SILENT_NODES)
+		place->silent[place->nsilent++] = node_id;
 }
 
-/* A removed node had nothing prepared when it went. */
-static void
-ask_participants(const TesseraRouting *routing, Decision *decisions, int n)
+/* Nodes that take part and are members: a removed one had nothing prepared when it went. */
+static List *
+participants_of(const TesseraRouting *routing, const Decision *decisions, int n)
 {
-	List	   *asked = NIL;
+	List	   *nodes = NIL;
 
 	for (int i = 0; i < n; i++)
 		for (int j = 0; j < decisions[i].nparticipants; j++)
-		{
-			int32		node_id = decisions[i].participants[j];
-
-			if (list_member_int(asked, node_id) || !is_member(routing, node_id))
-				continue;
-			CHECK_FOR_INTERRUPTS();
-			ask_participant(node_id, decisions, n);
-			asked = lappend_int(asked, node_id);
-		}
+			if (is_member(routing, decisions[i].participants[j]))
+				nodes = list_append_unique_int(nodes, decisions[i].participants[j]);
+	return nodes;
 }
 
 static void
 finish(const Decision *decisions, int n)
 {
-	Datum	   *gids = palloc(Max(n, 1) * sizeof(Datum));
-	int			nfinished = 0;
 	Oid			type = TEXTARRAYOID;
-	Datum		value;
+	Datum		value = gids_of(decisions, n);
 	TesseraSpi	spi;
 
-	for (int i = 0; i < n; i++)
-		if (!decisions[i].waits)
-			gids[nfinished++] = CStringGetTextDatum(decisions[i].gid);
-	if (nfinished == 0)
-		return;
-	value = PointerGetDatum(construct_array(gids, nfinished, TEXTOID, -1, false, TYPALIGN_INT));
 	tessera_spi_begin(&spi);
 	(void) tessera_spi_run(FINISH_SQL, SPI_OK_UPDATE, 1, &type, &value, NULL);
 	tessera_spi_end(&spi);
@@ -256,41 +273,22 @@ flushed_until(const TesseraRouting *routing, int32 node_id)
 	return entry->until;
 }
 
-/* Participants of those that are due, in the current context. */
-static List *
-list_due_nodes(double retention_ms)
-{
-	MemoryContext caller = CurrentMemoryContext;
-	Oid			type = FLOAT8OID;
-	Datum		value = Float8GetDatum(retention_ms);
-	List	   *nodes = NIL;
-	TesseraSpi	spi;
-	uint64		n;
-
-	tessera_spi_begin(&spi);
-	n = tessera_spi_run(DUE_SQL, SPI_OK_SELECT, 1, &type, &value, NULL);
-	MemoryContextSwitchTo(caller);
-	for (uint64 i = 0; i < n; i++)
-	{
-		bool		null;
-
-		nodes = lappend_int(nodes, DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &null)));
-	}
-	tessera_spi_end(&spi);
-	return nodes;
-}
-
 bool
 tessera_decisions_finish(double retention_ms, TesseraDecisionPlace *place)
 {
 	const TesseraRouting *routing = tessera_routing();
 	Decision   *decisions;
 	int			n;
+	ListCell   *cell;
 
 	if (routing == NULL)
 		return false;
 	decisions = list_unfinished(retention_ms, place, &n);
-	ask_participants(routing, decisions, n);
+	foreach(cell, participants_of(routing, decisions, n))
+	{
+		CHECK_FOR_INTERRUPTS();
+		ask_participant(lfirst_int(cell), place, decisions, n);
+	}
 	finish(decisions, n);
 	if (place->gid[0] == '\0')
 		finish_others();
@@ -308,25 +306,43 @@ bool
 tessera_decisions_delete(double retention_ms, uint64 *deleted)
 {
 	const TesseraRouting *routing = tessera_routing();
-	Oid			types[2] = {FLOAT8OID, TIMESTAMPTZOID};
+	Oid			types[2] = {TEXTARRAYOID, TIMESTAMPTZOID};
+	Oid			type = FLOAT8OID;
+	Datum		value = Float8GetDatum(retention_ms);
 	TimestampTz until = DT_NOEND;
 	Datum		values[2];
-	uint64		n;
+	Decision   *decisions;
+	int			n;
+	uint64		gone;
 	TesseraSpi	spi;
 	ListCell   *cell;
 
 	if (routing == NULL)
 		return false;
-	foreach(cell, list_due_nodes(retention_ms))
-		if (is_member(routing, lfirst_int(cell)))
-			until = Min(until, flushed_until(routing, lfirst_int(cell)));
-	values[0] = Float8GetDatum(retention_ms);
+	decisions = list_decisions(DUE_SQL, 1, &type, &value, &n);
+	foreach(cell, participants_of(routing, decisions, n))
+		until = Min(until, flushed_until(routing, lfirst_int(cell)));
+	/* those whose participants were asked, and no others that have become due meanwhile */
+	values[0] = gids_of(decisions, n);
 	values[1] = TimestampTzGetDatum(until);
 	tessera_spi_begin(&spi);
-	n = tessera_spi_run(DELETE_SQL, SPI_OK_DELETE, 2, types, values, NULL);
+	gone = tessera_spi_run(DELETE_SQL, SPI_OK_DELETE, 2, types, values, NULL);
 	tessera_spi_end(&spi);
-	*deleted += n;
-	return n == BATCH;
+	*deleted += gone;
+	return gone == BATCH;
+}
+
+/* With the memory of one batch at a time. */
+static bool
+finish_or_delete(double age_ms, TesseraDecisionPlace *place, uint64 *deleted)
+{
+	MemoryContext batch = AllocSetContextCreate(CurrentMemoryContext, "tessera decisions", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(batch);
+	bool		more = place != NULL ? tessera_decisions_finish(age_ms, place) : tessera_decisions_delete(age_ms, deleted);
+
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(batch);
+	return more;
 }
 
 /* prune_decisions(older_than interval) */
@@ -339,9 +355,9 @@ tessera_prune_decisions(PG_FUNCTION_ARGS)
 	TesseraDecisionPlace place = TESSERA_FIRST_DECISION;
 	uint64		deleted = 0;
 
-	while (tessera_decisions_finish(ms, &place))
+	while (finish_or_delete(ms, &place, NULL))
 		;
-	while (tessera_decisions_delete(ms, &deleted))
+	while (finish_or_delete(ms, NULL, &deleted))
 		;
 	PG_RETURN_INT64((int64) deleted);
 }

@@ -10,11 +10,15 @@
 
 #include "transaction/transaction_private.h"
 
-/* Where the next batch of unfinished decisions begins: after this one. */
+#define TESSERA_SILENT_NODES 16
+
+/* Where the next batch of unfinished decisions begins: after this one. And nodes that did not answer, which are not asked again for the others. */
 typedef struct TesseraDecisionPlace
 {
 	TimestampTz decided;
 	char		gid[TESSERA_GID_SIZE];
+	int			nsilent;
+	int32		silent[TESSERA_SILENT_NODES];
 } TesseraDecisionPlace;
 
 #define TESSERA_FIRST_DECISION ((TesseraDecisionPlace) {.decided = DT_NOBEGIN})

@@ -45,7 +45,6 @@ PG_FUNCTION_INFO_V1(tessera_resolve_transactions);
 #define RESOLVER_AGAIN_MS 5000L
 #define PRUNE_PAUSE_MS 30000L
 #define PRUNE_AGAIN_MS 100L
-#define PRUNE_BATCHES 5
 
 /* Of this database, oldest first. */
 #define LIST_SQL \
@@ -247,30 +246,24 @@ resolver_round(void)
 	return doubt ? RESOLVER_AGAIN_MS : RESOLVER_PAUSE_MS;
 }
 
-/* In transactions of their own: what one has written is not locked while the next asks other nodes. true: there is more to do. */
+/* Two transactions: what the first has written is not locked while the second asks other nodes. true: there is more to do. */
 static bool
 prune_round(void)
 {
 	static TesseraDecisionPlace place = {.decided = DT_NOBEGIN};
 	double		retention_ms = tessera_decision_retention * 1000.0;
-	bool		unfinished = true;
-	bool		due = true;
+	bool		more = false;
 	uint64		deleted = 0;
 
-	for (int i = 0; i < PRUNE_BATCHES && (unfinished || due); i++)
+	for (int step = 0; step < 2; step++)
 	{
 		StartTransactionCommand();
 		PushActiveSnapshot(GetTransactionSnapshot());
-		unfinished = unfinished && tessera_decisions_finish(retention_ms, &place);
-		PopActiveSnapshot();
-		CommitTransactionCommand();
-		StartTransactionCommand();
-		PushActiveSnapshot(GetTransactionSnapshot());
-		due = due && tessera_decisions_delete(retention_ms, &deleted);
+		more |= step == 0 ? tessera_decisions_finish(retention_ms, &place) : tessera_decisions_delete(retention_ms, &deleted);
 		PopActiveSnapshot();
 		CommitTransactionCommand();
 	}
-	return unfinished || due;
+	return more;
 }
 
 long
