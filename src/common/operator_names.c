@@ -23,8 +23,8 @@
 #include "utils/syscache.h"
 #include "utils/typcache.h"
 
-#include "common/join_entry.h"
 #include "common/operator_names.h"
+#include "common/range_table.h"
 
 /* ---- which operators are hidden ---- */
 
@@ -515,27 +515,11 @@ may_descend(List *operands)
 static Query *
 compare_in(Query *subquery, Node *comparison)
 {
-	Query	   *query = makeNode(Query);
-	RangeTblEntry *rte = makeNode(RangeTblEntry);
-	RangeTblRef *reference = makeNode(RangeTblRef);
-	List	   *names = NIL;
-	ListCell   *cell;
+	Query	   *query;
 
-	foreach(cell, subquery->targetList)
-		if (!lfirst_node(TargetEntry, cell)->resjunk)
-			names = lappend(names, makeString(psprintf("c%d", lfirst_node(TargetEntry, cell)->resno)));
 	IncrementVarSublevelsUp((Node *) subquery, 1, 1);
 	IncrementVarSublevelsUp(comparison, 1, 0);
-	rte->rtekind = RTE_SUBQUERY;
-	rte->subquery = subquery;
-	rte->alias = makeAlias("s", names);
-	rte->eref = makeAlias("s", copyObject(names));
-	rte->inFromCl = true;
-	reference->rtindex = 1;
-	query->commandType = CMD_SELECT;
-	query->canSetTag = true;
-	query->rtable = list_make1(rte);
-	query->jointree = makeFromExpr(list_make1(reference), NULL);
+	query = tessera_select_around(subquery, "s");
 	query->targetList = list_make1(makeTargetEntry((Expr *) columns_mutator(comparison, NULL), 1, pstrdup("holds"), false));
 	return query;
 }

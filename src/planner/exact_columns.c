@@ -19,6 +19,7 @@
 #include "utils/lsyscache.h"
 
 #include "catalog/portable_types.h"
+#include "common/range_table.h"
 #include "planner/exact_columns.h"
 #include "planner/table_path.h"
 #include "rows/exact_text.h"
@@ -125,35 +126,9 @@ move_modifying_with(Query *from, Query *to)
 static Query *
 select_around(Query *query)
 {
-	Query	   *around = makeNode(Query);
-	RangeTblEntry *rows = makeNode(RangeTblEntry);
-	RangeTblRef *reference = makeNode(RangeTblRef);
-	List	   *names = NIL;
-	ListCell   *cell;
+	Query	   *around = tessera_select_around(query, "shipped");
 
-	foreach(cell, query->targetList)
-	{
-		TargetEntry *entry = lfirst_node(TargetEntry, cell);
-		Node	   *expr = (Node *) entry->expr;
-		AttrNumber	column = list_length(names) + 1;
-		Var		   *var = makeVar(1, column, exprType(expr), exprTypmod(expr), exprCollation(expr), 0);
-
-		if (entry->resjunk)
-			continue;
-		names = lappend(names, makeString(psprintf("c%d", column)));
-		around->targetList = lappend(around->targetList, makeTargetEntry((Expr *) var, column, entry->resname, false));
-	}
 	move_modifying_with(query, around);
-	rows->rtekind = RTE_SUBQUERY;
-	rows->subquery = query;
-	rows->alias = makeAlias("shipped", names);
-	rows->eref = copyObject(rows->alias);
-	rows->inFromCl = true;
-	reference->rtindex = 1;
-	around->commandType = CMD_SELECT;
-	around->canSetTag = true;
-	around->rtable = list_make1(rows);
-	around->jointree = makeFromExpr(list_make1(reference), NULL);
 	return around;
 }
 

@@ -22,6 +22,7 @@
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 
+#include "common/range_table.h"
 #include "executor/plan_private.h"
 #include "planner/pins.h"
 #include "planner/read_side.h"
@@ -327,15 +328,12 @@ sent_value(Var *column, AttrNumber number, List **functions, ReadContext *contex
 static Query *
 rows_query(List *columns, List *names, Bitmapset *needed, List **sent, ReadContext *context)
 {
-	Query	   *rows = makeNode(Query);
 	RangeTblEntry *arrays = makeNode(RangeTblEntry);
-	RangeTblRef *reference = makeNode(RangeTblRef);
+	Query	   *rows = tessera_select_from(arrays);
 	List	   *array_names = NIL;
 	ListCell   *cell;
 
 	*sent = NIL;
-	rows->commandType = CMD_SELECT;
-	rows->canSetTag = true;
 	foreach(cell, columns)
 	{
 		int			number = foreach_current_index(cell) + 1;
@@ -363,9 +361,6 @@ rows_query(List *columns, List *names, Bitmapset *needed, List **sent, ReadConte
 	arrays->alias = makeAlias("r", array_names);
 	arrays->eref = makeAlias("r", copyObject(array_names));
 	arrays->inFromCl = true;
-	rows->rtable = list_make1(arrays);
-	reference->rtindex = 1;
-	rows->jointree = makeFromExpr(list_make1(reference), NULL);
 	return rows;
 }
 
@@ -376,15 +371,13 @@ static Query *
 select_of(Query *query, Index rti, List *targets, Node *conditions)
 {
 	Query	   *select = copyObject(query);
-	RangeTblRef *reference = makeNode(RangeTblRef);
 	ListCell   *cell;
 
-	reference->rtindex = rti;
 	select->commandType = CMD_SELECT;
 	select->queryId = 0;
 	select->canSetTag = true;
 	select->resultRelation = 0;
-	select->jointree = makeFromExpr(list_make1(reference), conditions);
+	select->jointree = makeFromExpr(list_make1(tessera_reference_to(rti)), conditions);
 	select->targetList = targets;
 	select->returningList = select->withCheckOptions = select->mergeActionList = select->cteList = NIL;
 	select->groupClause = select->groupingSets = select->windowClause = select->distinctClause = select->sortClause = select->rowMarks = NIL;
@@ -488,37 +481,10 @@ take_out(Query *query, Index rti, bool exists, ReadContext *context)
 static void
 take_sublink(SubLink *link, ReadContext *context)
 {
-	Query	   *sub = (Query *) link->subselect;
-	Query	   *around = makeNode(Query);
-	RangeTblEntry *rte = makeNode(RangeTblEntry);
-	RangeTblRef *reference = makeNode(RangeTblRef);
-	List	   *names = NIL;
-	ListCell   *cell;
+	Query	   *around = tessera_select_around((Query *) link->subselect, "s");
 
-	foreach(cell, sub->targetList)
-	{
-		TargetEntry *entry = lfirst_node(TargetEntry, cell);
-		Node	   *expr = (Node *) entry->expr;
-
-		if (entry->resjunk)
-			continue;
-		names = lappend(names, makeString(psprintf("c%d", entry->resno)));
-		around->targetList = lappend(around->targetList, makeTargetEntry((Expr *) makeVar(1, entry->resno, exprType(expr), exprTypmod(expr),
-																						  exprCollation(expr), 0),
-																		 entry->resno, NULL, false));
-	}
-	rte->rtekind = RTE_SUBQUERY;
-	rte->subquery = sub;
-	rte->alias = makeAlias("s", names);
-	rte->eref = makeAlias("s", copyObject(names));
-	rte->inFromCl = true;
-	reference->rtindex = 1;
-	around->commandType = CMD_SELECT;
-	around->canSetTag = true;
-	around->rtable = list_make1(rte);
-	around->jointree = makeFromExpr(list_make1(reference), NULL);
 	take_out(around, 1, link->subLinkType == EXISTS_SUBLINK, context);
-	link->subselect = (Node *) rte->subquery;
+	link->subselect = (Node *) linitial_node(RangeTblEntry, around->rtable)->subquery;
 }
 
 static bool
