@@ -37,6 +37,9 @@ CREATE TABLE nothing ();
 CREATE TABLE emptied (x int);
 ALTER TABLE emptied DROP COLUMN x;
 CREATE VIEW genv AS SELECT k, a, g AS gg FROM gen;
+CREATE FUNCTION told(text) RETURNS text STABLE LANGUAGE plpgsql AS 'BEGIN RETURN $1 || current_query(); END';
+CREATE VIEW asked AS SELECT k, a, current_query() AS q, pg_backend_pid() AS pid, told(c) AS told FROM u;
+CREATE VIEW asked_again AS SELECT k, q, q IS NOT NULL AS known FROM asked WHERE a > 0;
 CREATE VIEW ruled AS SELECT k, a FROM pl;
 CREATE RULE upd AS ON UPDATE TO ruled DO INSTEAD UPDATE pl SET a = new.a + 100 WHERE k = old.k;
 CREATE RULE ins AS ON INSERT TO ruled DO INSTEAD INSERT INTO pl (k, a) VALUES (new.k, new.a);
@@ -374,6 +377,16 @@ PREPARE p(int) AS UPDATE u SET c = current_query() WHERE k = $1 RETURNING c; EXE
 DO $$ BEGIN UPDATE u SET c = current_query() WHERE k IN (1, 14); END $$; SELECT k, c FROM u
 --
 SELECT k, current_query() FROM u WHERE k = 14 AND c <> current_query()
+--
+SELECT k, q, pid = pg_backend_pid() FROM asked WHERE k = 14
+--
+SELECT told FROM asked WHERE k = 14
+--
+SELECT * FROM asked_again WHERE k = 14
+--
+UPDATE u SET c = asked.q FROM asked WHERE asked.k = u.k AND u.k = 14 RETURNING u.c
+--
+SELECT (SELECT q FROM asked WHERE asked.k = u.k) FROM u WHERE k = 14
 SQL
 
 my @refused = split /^--\n/m, <<'SQL';
