@@ -51,6 +51,7 @@
 #include "planner/cursor_rows.h"
 #include "planner/planner.h"
 #include "planner/pruning_conditions.h"
+#include "planner/read_columns.h"
 #include "planner/ship.h"
 #include "planner/table_path.h"
 #include "session/internal_connection.h"
@@ -80,7 +81,8 @@ tessera_scanned_table(PlannerInfo *root, Index rti, Oid relid)
 	ListCell   *cell;
 
 	if (table == NULL || !table->replicated || root->parse->resultRelation == rti ||
-		tessera_names_row_version(tessera_permissions(root->parse, planner_rt_fetch(rti, root))))
+		(tessera_names_row_version(tessera_permissions(root->parse, planner_rt_fetch(rti, root))) &&
+		 tessera_reads_row_version(root->parse, (Node *) root->append_rel_list, rti, NIL)))
 		return table;
 	foreach(cell, root->rowMarks)
 		if (lfirst_node(PlanRowMark, cell)->rti == rti && lfirst_node(PlanRowMark, cell)->strength > LCS_FORKEYSHARE)
