@@ -23,8 +23,8 @@
 #include "utils/syscache.h"
 #include "utils/typcache.h"
 
-#include "common/join_entry.h"
 #include "common/operator_names.h"
+#include "common/range_table.h"
 
 /* ---- which operators are hidden ---- */
 
@@ -447,7 +447,10 @@ name_case(CaseExpr *expr)
 	return (Node *) result;
 }
 
-/* a1 < b1 OR a1 = b1 AND (a2 < b2 OR a2 = b2 AND a3 <= b3): the first pair that is not equal decides, and it is NULL if that has a NULL. */
+/*
+ * CASE WHEN a1 = b1 THEN CASE WHEN a2 = b2 THEN a3 <= b3 ELSE a2 < b2 END ELSE a1 < b1 END: the first pair that is not equal decides, it is NULL if
+ * that has a NULL, and no pair behind it is computed.
+ */
 static Node *
 name_row_comparison(const RowCompareExpr *rows)
 {
@@ -461,6 +464,8 @@ name_row_comparison(const RowCompareExpr *rows)
 		Oid			collation = list_nth_oid(rows->inputcollids, i);
 		Expr	   *left = list_nth(rows->largs, i);
 		Expr	   *right = list_nth(rows->rargs, i);
+		Expr	   *equals = NULL;
+		Expr	   *decides;
 		bool		less = rows->rctype == ROWCOMPARE_LT || rows->rctype == ROWCOMPARE_LE;
 		int			strategy;
 		Oid			left_type;
@@ -474,10 +479,10 @@ name_row_comparison(const RowCompareExpr *rows)
 			equal = get_opfamily_member(family, left_type, right_type, BTEqualStrategyNumber);
 			if (!OidIsValid(operator) || !OidIsValid(equal) || !may_repeat((Node *) left) || !may_repeat((Node *) right))
 				return NULL;
-			result = makeBoolExpr(AND_EXPR, list_make2(make_opclause(equal, BOOLOID, false, left, right, InvalidOid, collation), result), -1);
+			equals = make_opclause(equal, BOOLOID, false, left, right, InvalidOid, collation);
 		}
-		left = make_opclause(operator, BOOLOID, false, left, right, InvalidOid, collation);
-		result = result == NULL ? left : makeBoolExpr(OR_EXPR, list_make2(left, result), -1);
+		decides = make_opclause(operator, BOOLOID, false, left, right, InvalidOid, collation);
+		result = equals == NULL ? decides : (Expr *) case_of(BOOLOID, InvalidOid, list_make1(when(equals, result)), decides);
 	}
 	return (Node *) result;
 }
@@ -511,57 +516,50 @@ may_descend(List *operands)
 	return true;
 }
 
-/* SELECT comparison FROM (subquery) s. */
-static Query *
-compare_in(Query *subquery, Node *comparison)
+/* What stands to the left of such a comparison. */
+static List *
+left_operands(Node *comparison)
 {
-	Query	   *query = makeNode(Query);
-	RangeTblEntry *rte = makeNode(RangeTblEntry);
-	RangeTblRef *reference = makeNode(RangeTblRef);
-	List	   *names = NIL;
-	ListCell   *cell;
-
-	foreach(cell, subquery->targetList)
-		if (!lfirst_node(TargetEntry, cell)->resjunk)
-			names = lappend(names, makeString(psprintf("c%d", lfirst_node(TargetEntry, cell)->resno)));
-	IncrementVarSublevelsUp((Node *) subquery, 1, 1);
-	IncrementVarSublevelsUp(comparison, 1, 0);
-	rte->rtekind = RTE_SUBQUERY;
-	rte->subquery = subquery;
-	rte->alias = makeAlias("s", names);
-	rte->eref = makeAlias("s", copyObject(names));
-	rte->inFromCl = true;
-	reference->rtindex = 1;
-	query->commandType = CMD_SELECT;
-	query->canSetTag = true;
-	query->rtable = list_make1(rte);
-	query->jointree = makeFromExpr(list_make1(reference), NULL);
-	query->targetList = list_make1(makeTargetEntry((Expr *) columns_mutator(comparison, NULL), 1, pstrdup("holds"), false));
-	return query;
-}
-
-/* (a, b) = ANY (SELECT c, d ...) as true = ANY (SELECT a = c AND b = d FROM (SELECT c, d ...) s); with a subquery of one row, the SELECT alone. */
-static Node *
-name_sublink(SubLink *link)
-{
-	Node	   *comparison = copyObject(link->testexpr);
 	List	   *operands = NIL;
 	ListCell   *cell;
 
 	if (IsA(comparison, RowCompareExpr))
-	{
-		operands = ((RowCompareExpr *) comparison)->largs;
+		return ((RowCompareExpr *) comparison)->largs;
+	foreach(cell, IsA(comparison, BoolExpr) ? ((BoolExpr *) comparison)->args : list_make1(comparison))
+		operands = lappend(operands, linitial(lfirst_node(OpExpr, cell)->args));
+	return operands;
+}
+
+/*
+ * (a, b) = ANY (SELECT c, d ...) as true = ANY (SELECT a = c AND b = d FROM (SELECT c, d ...) s); with a subquery of one row, the SELECT alone.
+ * filters: that it does not hold and that it is NULL is the same. Where the planner would join the subquery's rows then, it does so with
+ * EXISTS (SELECT FROM (SELECT c, d ...) s WHERE a = c AND b = d), too.
+ */
+static Node *
+name_sublink(SubLink *link, bool filters)
+{
+	Node	   *comparison = copyObject(link->testexpr);
+	List	   *operands = left_operands(comparison);
+	bool		joins = filters && link->subLinkType == ANY_SUBLINK && !contain_vars_of_level(link->subselect, 1);
+	Query	   *around;
+
+	if (IsA(comparison, RowCompareExpr))
 		comparison = name_row_comparison((RowCompareExpr *) comparison);
-	}
-	else
-		foreach(cell, IsA(comparison, BoolExpr) ? ((BoolExpr *) comparison)->args : list_make1(comparison))
-			operands = lappend(operands, linitial(lfirst_node(OpExpr, cell)->args));
 	if (comparison == NULL || !may_descend(operands))
 		return NULL;
-	link->subselect = (Node *) compare_in((Query *) link->subselect, copyObject(comparison));
+	comparison = copyObject(comparison);
+	IncrementVarSublevelsUp(comparison, 1, 0);
+	IncrementVarSublevelsUp(link->subselect, 1, 1);
+	comparison = columns_mutator(comparison, NULL);
+	around = tessera_select_around((Query *) link->subselect, "s");
+	around->targetList = joins ? NIL : list_make1(makeTargetEntry((Expr *) comparison, 1, pstrdup("holds"), false));
+	around->jointree->quals = joins ? comparison : NULL;
+	link->subselect = (Node *) around;
 	link->operName = NIL;
 	link->testexpr = NULL;
-	if (link->subLinkType == ROWCOMPARE_SUBLINK)
+	if (joins)
+		link->subLinkType = EXISTS_SUBLINK;
+	else if (link->subLinkType == ROWCOMPARE_SUBLINK)
 		link->subLinkType = EXPR_SUBLINK;
 	else
 	{
@@ -576,6 +574,75 @@ name_sublink(SubLink *link)
 												InvalidOid, InvalidOid);
 	}
 	return (Node *) link;
+}
+
+/* Comparisons of a query with rows of subqueries of which only matters whether they hold: its conditions, and those of its joins. */
+static void
+collect_filters(Node *node, List **filters)
+{
+	ListCell   *cell;
+
+	if (node == NULL)
+		return;
+	if (IsA(node, FromExpr))
+	{
+		foreach(cell, ((FromExpr *) node)->fromlist)
+			collect_filters(lfirst(cell), filters);
+		collect_filters(((FromExpr *) node)->quals, filters);
+	}
+	else if (IsA(node, JoinExpr))
+	{
+		collect_filters(((JoinExpr *) node)->larg, filters);
+		collect_filters(((JoinExpr *) node)->rarg, filters);
+		collect_filters(((JoinExpr *) node)->quals, filters);
+	}
+	else if (is_andclause(node))
+		foreach(cell, ((BoolExpr *) node)->args)
+			collect_filters(lfirst(cell), filters);
+	else if (IsA(node, SubLink))
+		*filters = lappend(*filters, node);
+}
+
+/* True if a subquery may name what the query groups by: the parser finds there columns alone, not other expressions, as merged columns may be. */
+static bool
+is_column(const Query *query, const Node *node)
+{
+	while (IsA(node, Var) && rt_fetch(((Var *) node)->varno, query->rtable)->rtekind == RTE_JOIN)
+		node = list_nth(rt_fetch(((Var *) node)->varno, query->rtable)->joinaliasvars, ((Var *) node)->varattno - 1);
+	return IsA(node, Var);
+}
+
+static bool
+has_member(Node *node, List *expressions)
+{
+	return node != NULL && (list_member(expressions, node) || expression_tree_walker(node, has_member, expressions));
+}
+
+static bool
+moves_walker(Node *node, List *grouped)
+{
+	if (node == NULL || IsA(node, Query))
+		return false;
+	if (IsA(node, SubLink) && hides_in_sublink((SubLink *) node) && has_member((Node *) left_operands(((SubLink *) node)->testexpr), grouped))
+		return true;
+	return expression_tree_walker(node, moves_walker, grouped);
+}
+
+/* True if an expression by which the query groups would be put into a subquery of its output. */
+static bool
+moves_grouped(const Query *query)
+{
+	List	   *grouped = NIL;
+	ListCell   *cell;
+
+	foreach(cell, query->groupClause)
+	{
+		Node	   *expression = get_sortgroupclause_expr(lfirst(cell), query->targetList);
+
+		if (!is_column(query, expression))
+			grouped = lappend(grouped, expression);
+	}
+	return grouped != NIL && (moves_walker((Node *) query->targetList, grouped) || moves_walker(query->havingQual, grouped));
 }
 
 /* ---- JOIN ... USING ---- */
@@ -672,9 +739,30 @@ name_joins(Query *query)
 
 /* ---- the tree ---- */
 
-/* failed: something cannot be written. */
+typedef struct NameContext
+{
+	List	   *filters;		/* of the query: collect_filters */
+	bool		failed;			/* something cannot be written */
+} NameContext;
+
+static Node *name_mutator(Node *node, NameContext *context);
+
 static Node *
-name_mutator(Node *node, bool *failed)
+name_in_query(Query *query, NameContext *context)
+{
+	List	   *before = context->filters;
+	bool		moves = moves_grouped(query);
+
+	context->filters = NIL;
+	collect_filters((Node *) query->jointree, &context->filters);
+	query = query_tree_mutator(query, name_mutator, context, 0);
+	context->filters = before;
+	context->failed |= moves || !name_joins(query);
+	return (Node *) query;
+}
+
+static Node *
+name_mutator(Node *node, NameContext *context)
 {
 	Node	   *result;
 	Node	   *named;
@@ -682,24 +770,19 @@ name_mutator(Node *node, bool *failed)
 	if (node == NULL)
 		return NULL;
 	if (IsA(node, Query))
-	{
-		Query	   *query = query_tree_mutator((Query *) node, name_mutator, failed, 0);
-
-		*failed |= !name_joins(query);
-		return (Node *) query;
-	}
+		return name_in_query((Query *) node, context);
 	if (IsA(node, SubLink))
 	{
 		SubLink    *link = makeNode(SubLink);
 
 		/* what compares is printed as a part of it */
 		memcpy(link, node, sizeof(SubLink));
-		link->testexpr = expression_tree_mutator(link->testexpr, name_mutator, failed);
-		link->subselect = name_mutator(link->subselect, failed);
+		link->testexpr = expression_tree_mutator(link->testexpr, name_mutator, context);
+		link->subselect = name_mutator(link->subselect, context);
 		result = (Node *) link;
 	}
 	else
-		result = expression_tree_mutator(node, name_mutator, failed);
+		result = expression_tree_mutator(node, name_mutator, context);
 	if (IsA(node, JoinExpr) || !tessera_hides_operator(node))
 		return result;
 	switch (nodeTag(node))
@@ -714,34 +797,34 @@ name_mutator(Node *node, bool *failed)
 			named = name_case((CaseExpr *) result);
 			break;
 		case T_SubLink:
-			named = name_sublink((SubLink *) result);
+			named = name_sublink((SubLink *) result, list_member_ptr(context->filters, node));
 			break;
 		default:
 			named = name_row_comparison(castNode(RowCompareExpr, result));
 			break;
 	}
-	*failed |= named == NULL;
+	context->failed |= named == NULL;
 	return named ? named : result;
 }
 
 bool
 tessera_operators_print(Node *node)
 {
-	bool		failed = false;
+	NameContext context = {0};
 
-	(void) name_mutator(node, &failed);
-	return !failed;
+	(void) name_mutator(node, &context);
+	return !context.failed;
 }
 
 Query *
 tessera_name_operators(Query *query)
 {
-	bool		failed = false;
+	NameContext context = {0};
 
 	if (!hides_walker((Node *) query, NULL))
 		return query;
-	query = (Query *) name_mutator((Node *) query, &failed);
-	if (failed)
+	query = (Query *) name_mutator((Node *) query, &context);
+	if (context.failed)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("an operator of the statement cannot be named in its text"),

@@ -6,9 +6,11 @@
 
 #include "access/genam.h"
 #include "catalog/dependency.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_cast.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
+#include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
 #include "commands/trigger.h"
 #include "executor/nodeModifyTable.h"
@@ -25,6 +27,7 @@
 #include "storage/sinvaladt.h"
 #include "utils/acl.h"
 #include "utils/fmgroids.h"
+#include "utils/guc.h"
 #include "utils/pg_locale.h"
 #include "utils/regproc.h"
 #if PG_VERSION_NUM >= 160000
@@ -82,6 +85,36 @@ tessera_wait_event_set(MemoryContext mcxt, int n)
 	return CreateWaitEventSet(NULL, n);
 #else
 	return CreateWaitEventSet(mcxt, n);
+#endif
+}
+
+int
+tessera_catalog_path_begin(void)
+{
+#if PG_VERSION_NUM >= 170000
+	int			nest = NewGUCNestLevel();
+
+	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	return nest;
+#else
+	OverrideSearchPath path = {.schemas = list_make1_oid(PG_CATALOG_NAMESPACE)};
+	Oid			temporary = LookupNamespaceNoError("pg_temp");
+
+	if (OidIsValid(temporary))
+		path.schemas = lappend_oid(path.schemas, temporary);
+	PushOverrideSearchPath(&path);
+	list_free(path.schemas);
+	return 0;
+#endif
+}
+
+void
+tessera_catalog_path_end(int nest)
+{
+#if PG_VERSION_NUM >= 170000
+	AtEOXact_GUC(true, nest);
+#else
+	PopOverrideSearchPath();
 #endif
 }
 

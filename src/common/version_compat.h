@@ -133,6 +133,13 @@ extern bool tessera_client_bytes_buffered(void);
  */
 extern WaitEventSet *tessera_wait_event_set(MemoryContext mcxt, int n);
 
+/*
+ * Until the end names are looked up and shown as if search_path were "pg_catalog, pg_temp", without a privilege on either. Costs little up to 16,
+ * where no setting changes. An error ends it with the transaction or subtransaction.
+ */
+extern int	tessera_catalog_path_begin(void);
+extern void tessera_catalog_path_end(int nest);
+
 /* ---- privileges ---- */
 
 extern bool tessera_owns_relation(Oid relid, Oid user);

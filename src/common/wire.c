@@ -19,6 +19,7 @@
 #include "utils/guc.h"
 
 #include "common/fixed_settings.h"
+#include "common/version_compat.h"
 #include "common/wire.h"
 
 bool
@@ -58,6 +59,40 @@ tessera_wire_send(FmgrInfo *function, Datum value)
 	return result;
 }
 
+/* What a value's text is written or read under. */
+typedef struct Fixing
+{
+	int			path;			/* of tessera_catalog_path_begin */
+	int			nest;
+	bool		names;
+	bool		others;
+} Fixing;
+
+/*
+ * For each value by itself, as between two of them the session's settings hold. Names are what it is needed for most often; they have a way of their
+ * own, as changing a setting and back takes longer than writing a value.
+ */
+static void
+fix(Fixing *fixing, int settings)
+{
+	fixing->names = (settings & TESSERA_FIXED_NAMES) && !tessera_settings_are_fixed(TESSERA_FIXED_NAMES);
+	if (fixing->names)
+		fixing->path = tessera_catalog_path_begin();
+	settings &= ~TESSERA_FIXED_NAMES;
+	fixing->others = !tessera_settings_are_fixed(settings);
+	if (fixing->others)
+		fixing->nest = tessera_fixed_settings_push(settings);
+}
+
+static void
+unfix(const Fixing *fixing)
+{
+	if (fixing->others)
+		AtEOXact_GUC(true, fixing->nest);
+	if (fixing->names)
+		tessera_catalog_path_end(fixing->path);
+}
+
 static Datum
 receive_value(FmgrInfo *function, StringInfo buffer, Oid ioparam, int32 typmod)
 {
@@ -83,13 +118,11 @@ Datum
 tessera_wire_receive(FmgrInfo *function, StringInfo buffer, Oid ioparam, int32 typmod)
 {
 	Datum		result;
-	int			nest;
+	Fixing		fixing;
 
-	if (tessera_settings_are_fixed(TESSERA_FIXED_READING))
-		return receive_value(function, buffer, ioparam, typmod);
-	nest = tessera_fixed_settings_push(TESSERA_FIXED_READING);
+	fix(&fixing, TESSERA_FIXED_READING);
 	result = receive_value(function, buffer, ioparam, typmod);
-	AtEOXact_GUC(true, nest);
+	unfix(&fixing);
 	return result;
 }
 
@@ -97,28 +130,23 @@ Datum
 tessera_wire_input(FmgrInfo *function, char *text, Oid ioparam, int32 typmod, int settings)
 {
 	Datum		result;
-	int			nest;
+	Fixing		fixing;
 
-	settings |= TESSERA_FIXED_READING;
-	if (tessera_settings_are_fixed(settings))
-		return InputFunctionCall(function, text, ioparam, typmod);
-	nest = tessera_fixed_settings_push(settings);
+	fix(&fixing, settings | TESSERA_FIXED_READING);
 	result = InputFunctionCall(function, text, ioparam, typmod);
-	AtEOXact_GUC(true, nest);
+	unfix(&fixing);
 	return result;
 }
 
 char *
 tessera_wire_fixed_output(FmgrInfo *function, Datum value, int settings)
 {
-	int			nest;
 	char	   *result;
+	Fixing		fixing;
 
-	if (tessera_settings_are_fixed(settings))
-		return OutputFunctionCall(function, value);
-	nest = tessera_fixed_settings_push(settings);
+	fix(&fixing, settings);
 	result = OutputFunctionCall(function, value);
-	AtEOXact_GUC(true, nest);
+	unfix(&fixing);
 	return result;
 }
 

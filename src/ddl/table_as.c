@@ -30,6 +30,7 @@
 #include "utils/ruleutils.h"
 #include "utils/snapmgr.h"
 
+#include "common/range_table.h"
 #include "common/text.h"
 #include "common/version_compat.h"
 #include "ddl/ddl.h"
@@ -187,22 +188,16 @@ insert_query(Oid relid, Query *source)
 {
 	Query	   *query = makeNode(Query);
 	RangeTblEntry *target = target_entry(relid, query);
-	RangeTblEntry *rows = makeNode(RangeTblEntry);
-	RangeTblRef *reference = makeNode(RangeTblRef);
+	RangeTblEntry *rows = tessera_subquery_entry(copyObject(source), "*SELECT*", NIL);
 	ListCell   *cell;
 	AttrNumber	column = 0;
 
-	rows->rtekind = RTE_SUBQUERY;
-	rows->subquery = copyObject(source);
-	rows->eref = makeAlias("*SELECT*", NIL);
-	rows->inFromCl = true;
 	query->commandType = CMD_INSERT;
 	query->querySource = QSRC_ORIGINAL;
 	query->canSetTag = true;
 	query->rtable = list_make2(target, rows);
 	query->resultRelation = 1;
-	reference->rtindex = 2;
-	query->jointree = makeFromExpr(list_make1(reference), NULL);
+	query->jointree = makeFromExpr(list_make1(tessera_reference_to(2)), NULL);
 	foreach(cell, source->targetList)
 	{
 		TargetEntry *entry = lfirst_node(TargetEntry, cell);

@@ -7,9 +7,11 @@
  */
 #include "postgres.h"
 
+#include "catalog/namespace.h"
 #include "executor/executor.h"
 #include "nodes/nodeFuncs.h"
 #include "tcop/pquery.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/portal.h"
 
@@ -73,7 +75,10 @@ tessera_open_in_cursor(void (*open) (void *scan), void *scan, EState *estate)
 	TesseraStatementNumber *number = tessera_statement_number(estate);
 
 	if (!number->cursor)
+	{
 		tessera_statement_keep(&number->kept);
+		number->path = MemoryContextStrdup(estate->es_query_cxt, namespace_search_path);
+	}
 	number->cursor = true;
 	tessera_nesting_enter();
 	PG_TRY();
@@ -85,6 +90,26 @@ tessera_open_in_cursor(void (*open) (void *scan), void *scan, EState *estate)
 		tessera_nesting_leave();
 	}
 	PG_END_TRY();
+}
+
+int
+tessera_cursor_path_begin(EState *estate)
+{
+	TesseraStatementNumber *number = tessera_statement_number_if_any(estate);
+	int			nest;
+
+	if (number == NULL || number->path == NULL || strcmp(number->path, namespace_search_path) == 0)
+		return 0;
+	nest = NewGUCNestLevel();
+	(void) set_config_option("search_path", number->path, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	return nest;
+}
+
+void
+tessera_cursor_path_end(int nest)
+{
+	if (nest > 0)
+		AtEOXact_GUC(true, nest);
 }
 
 static bool

@@ -29,6 +29,7 @@ typedef struct TesseraStatementNumber
 	bool		asked;			/* they have one */
 	bool		counted;		/* in the statistics, as T3 */
 	List	   *scans;			/* of a cursor: those opened with it (table_scan.c) */
+	char	   *path;			/* of a cursor: search_path, under which its texts were made */
 	MemoryContextCallback callback;
 	struct TesseraStatementNumber *next;
 } TesseraStatementNumber;
@@ -44,6 +45,13 @@ extern bool tessera_opens_cursor(int eflags);
 
 /* Calls open(scan) as part of the running statement (nesting level); marks its rows as a cursor's. */
 extern void tessera_open_in_cursor(void (*open) (void *scan), void *scan, EState *estate);
+
+/*
+ * Until the end search_path is what it was when the statement's cursor was opened, by which its texts name what they read. Returns what the end
+ * takes; 0: nothing was to be set. An error ends it with the transaction or subtransaction.
+ */
+extern int	tessera_cursor_path_begin(EState *estate);
+extern void tessera_cursor_path_end(int nest);
 
 /* True if the values come from the running plan (other rows, InitPlans). */
 extern bool tessera_needs_running_plan(List *exprs);

@@ -88,6 +88,9 @@ tessera_scan_explain(CustomScanState *node, List *ancestors, ExplainState *es)
 bool
 tessera_scan_run(TesseraScan *scan, TesseraRoute *route, TesseraShardRunRequest *request)
 {
+	int			path;
+	bool		routed;
+
 	if (scan->snapshot)
 		request->snapshot = scan->snapshot;
 	else if (request->snapshot == NULL)
@@ -96,7 +99,10 @@ tessera_scan_run(TesseraScan *scan, TesseraRoute *route, TesseraShardRunRequest 
 	if (scan->parts && scan->parts->begun)
 		route->first = scan->parts->routing;
 	scan->run = tessera_shard_run_make();
-	return tessera_route(route, scan->run, request);
+	path = tessera_cursor_path_begin(scan->css.ss.ps.state);
+	routed = tessera_route(route, scan->run, request);
+	tessera_cursor_path_end(path);
+	return routed;
 }
 
 void

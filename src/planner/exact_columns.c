@@ -3,7 +3,8 @@
  *	  Output columns as text that depends on no setting; see exact_columns.h.
  *
  * The function must not change what the query sorts, groups, compares or counts. So it stands in a SELECT of its own around the query, whose rows
- * come through in their order. RETURNING is nobody's but the client's: there it stands in the list itself. So it does where a shard's planner takes
+ * come through in their order. RETURNING is nobody's but the client's: there it stands in the list itself, as in a query that does nothing else
+ * (table_copy.c). So it does where a shard's planner takes
  * the query for one that sends states of aggregates (group_path.c): that has a list of its own kind, without an order.
  *
  * Nothing is kept.
@@ -19,7 +20,9 @@
 #include "utils/lsyscache.h"
 
 #include "catalog/portable_types.h"
+#include "common/range_table.h"
 #include "planner/exact_columns.h"
+#include "planner/table_copy.h"
 #include "planner/table_path.h"
 #include "rows/exact_text.h"
 
@@ -125,35 +128,9 @@ move_modifying_with(Query *from, Query *to)
 static Query *
 select_around(Query *query)
 {
-	Query	   *around = makeNode(Query);
-	RangeTblEntry *rows = makeNode(RangeTblEntry);
-	RangeTblRef *reference = makeNode(RangeTblRef);
-	List	   *names = NIL;
-	ListCell   *cell;
+	Query	   *around = tessera_select_around(query, "shipped");
 
-	foreach(cell, query->targetList)
-	{
-		TargetEntry *entry = lfirst_node(TargetEntry, cell);
-		Node	   *expr = (Node *) entry->expr;
-		AttrNumber	column = list_length(names) + 1;
-		Var		   *var = makeVar(1, column, exprType(expr), exprTypmod(expr), exprCollation(expr), 0);
-
-		if (entry->resjunk)
-			continue;
-		names = lappend(names, makeString(psprintf("c%d", column)));
-		around->targetList = lappend(around->targetList, makeTargetEntry((Expr *) var, column, entry->resname, false));
-	}
 	move_modifying_with(query, around);
-	rows->rtekind = RTE_SUBQUERY;
-	rows->subquery = query;
-	rows->alias = makeAlias("shipped", names);
-	rows->eref = copyObject(rows->alias);
-	rows->inFromCl = true;
-	reference->rtindex = 1;
-	around->commandType = CMD_SELECT;
-	around->canSetTag = true;
-	around->rtable = list_make1(rows);
-	around->jointree = makeFromExpr(list_make1(reference), NULL);
 	return around;
 }
 
@@ -172,7 +149,7 @@ tessera_exact_query(const Query *query)
 	if (!needed || !OidIsValid(exact_function(0)))
 		return NULL;
 	exact = copyObject((Query *) query);
-	if (is_select && !tessera_sends_states(query))
+	if (is_select && !tessera_sends_states(query) && !tessera_copies_table(query))
 		exact = select_around(exact);
 	foreach(cell, is_select ? exact->targetList : exact->returningList)
 		make_exact(lfirst_node(TargetEntry, cell), &twins);

@@ -22,6 +22,7 @@
 #include "utils/rel.h"
 
 #include "catalog/relation.h"
+#include "common/range_table.h"
 #include "executor/plan_private.h"
 #include "executor/scan_frame.h"
 #include "planner/key_update.h"
@@ -236,7 +237,6 @@ static Query *
 insert_query(Query *update, Relation relation, List *columns, List *locked)
 {
 	Query	   *insert = copyObject(update);
-	RangeTblRef *reference = makeNode(RangeTblRef);
 	int			before = list_length(locked) - list_length(columns);
 	ListCell   *cell;
 
@@ -244,8 +244,7 @@ insert_query(Query *update, Relation relation, List *columns, List *locked)
 	insert->queryId = 0;
 	insert->override = OVERRIDING_SYSTEM_VALUE;
 	insert->rtable = lappend(insert->rtable, tessera_stored_rows(KEY_UPDATE_ROWS, locked));
-	reference->rtindex = 2;
-	insert->jointree = makeFromExpr(list_make1(reference), NULL);
+	insert->jointree = makeFromExpr(list_make1(tessera_reference_to(2)), NULL);
 	insert->targetList = NIL;
 	foreach(cell, columns)
 	{

@@ -42,6 +42,7 @@
 #include "utils/rel.h"
 #include "utils/typcache.h"
 
+#include "common/range_table.h"
 #include "common/version_compat.h"
 #include "planner/limited_locks.h"
 
@@ -255,31 +256,17 @@ locked_row(const Query *query, const Query *candidates, Relation rel)
 	return select;
 }
 
+/* An entry whose columns have the names of the subquery's. */
 static RangeTblEntry *
-subquery_entry(Query *subquery, char *name, bool lateral)
+entry_of(Query *subquery, const char *name)
 {
-	RangeTblEntry *rte = makeNode(RangeTblEntry);
 	List	   *columns = NIL;
 	ListCell   *cell;
 
 	foreach(cell, subquery->targetList)
 		if (!lfirst_node(TargetEntry, cell)->resjunk)
 			columns = lappend(columns, makeString(pstrdup(lfirst_node(TargetEntry, cell)->resname)));
-	rte->rtekind = RTE_SUBQUERY;
-	rte->subquery = subquery;
-	rte->eref = makeAlias(name, columns);
-	rte->lateral = lateral;
-	rte->inFromCl = true;
-	return rte;
-}
-
-static RangeTblRef *
-reference_to(int rtindex)
-{
-	RangeTblRef *reference = makeNode(RangeTblRef);
-
-	reference->rtindex = rtindex;
-	return reference;
+	return tessera_subquery_entry(subquery, name, columns);
 }
 
 static Query *
@@ -291,12 +278,12 @@ union_all(Query *first, Query *others)
 
 	result->commandType = CMD_SELECT;
 	result->canSetTag = true;
-	result->rtable = list_make2(subquery_entry(first, "first", false), subquery_entry(others, "others", false));
+	result->rtable = list_make2(entry_of(first, "first"), entry_of(others, "others"));
 	result->jointree = makeFromExpr(NIL, NULL);
 	operation->op = SETOP_UNION;
 	operation->all = true;
-	operation->larg = (Node *) reference_to(1);
-	operation->rarg = (Node *) reference_to(2);
+	operation->larg = (Node *) tessera_reference_to(1);
+	operation->rarg = (Node *) tessera_reference_to(2);
 	foreach(cell, first->targetList)
 	{
 		TargetEntry *entry = lfirst_node(TargetEntry, cell);
@@ -335,8 +322,9 @@ lock_one_by_one(Query *query)
 	result->limitOffset = query->limitOffset;
 	result->limitOption = query->limitOption;
 	result->hasSubLinks = query->hasSubLinks;	/* the limit may have some */
-	result->rtable = list_make2(subquery_entry(candidates, "candidate", false), subquery_entry(locked, "locked", true));
-	result->jointree = makeFromExpr(list_make2(reference_to(1), reference_to(2)), NULL);
+	result->rtable = list_make2(entry_of(candidates, "candidate"), entry_of(locked, "locked"));
+	lsecond_node(RangeTblEntry, result->rtable)->lateral = true;
+	result->jointree = makeFromExpr(list_make2(tessera_reference_to(1), tessera_reference_to(2)), NULL);
 	foreach(cell, locked->targetList)
 	{
 		TargetEntry *entry = flatCopyTargetEntry(lfirst_node(TargetEntry, cell));

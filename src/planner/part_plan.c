@@ -10,6 +10,7 @@
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 
+#include "common/range_table.h"
 #include "executor/plan_private.h"
 #include "executor/scan_frame.h"
 #include "planner/part_plan.h"
@@ -90,10 +91,9 @@ part_query(Query *query, List *ctes, int depth)
 static Query *
 recursive_part(const CommonTableExpr *cte, List *ctes)
 {
-	Query	   *part = makeNode(Query);
+	Query	   *part;
 	CommonTableExpr *own = copyObject((CommonTableExpr *) cte);
 	RangeTblEntry *rows = makeNode(RangeTblEntry);
-	RangeTblRef *reference = makeNode(RangeTblRef);
 	ListCell   *cell;
 
 	own->ctequery = (Node *) part_query((Query *) cte->ctequery, list_delete_ptr(list_copy(ctes), (void *) cte), 1);
@@ -105,13 +105,9 @@ recursive_part(const CommonTableExpr *cte, List *ctes)
 	rows->colcollations = list_copy(cte->ctecolcollations);
 	rows->eref = makeAlias(cte->ctename, copyObject(cte->ctecolnames));
 	rows->inFromCl = true;
-	reference->rtindex = 1;
-	part->commandType = CMD_SELECT;
-	part->canSetTag = true;
+	part = tessera_select_from(rows);
 	part->hasRecursive = true;
 	part->cteList = list_make1(own);
-	part->rtable = list_make1(rows);
-	part->jointree = makeFromExpr(list_make1(reference), NULL);
 	foreach(cell, cte->ctecolnames)
 	{
 		int			column = foreach_current_index(cell);

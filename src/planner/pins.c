@@ -34,6 +34,7 @@
 #include "executor/system_row.h"
 #include "executor/targets.h"
 #include "planner/pins.h"
+#include "planner/read_columns.h"
 
 typedef struct Column
 {
@@ -53,6 +54,7 @@ typedef struct Edge
 typedef struct Context
 {
 	const TesseraRouting *routing;
+	Query	   *statement;
 	TesseraAnalysis *analysis;
 	Column	   *columns;
 	int			ncolumns;
@@ -626,7 +628,8 @@ visit_relation(Context *context, Query *query, Index rti, RangeTblEntry *rte)
 	}
 	/* a copy is everywhere: it pins nothing, and is no hindrance to going anywhere */
 	if (table->replicated && query->resultRelation != rti && !locks_lead(get_parse_rowmark(query, rti)) &&
-		!tessera_names_row_version(tessera_permissions(query, rte)))
+		!(tessera_names_row_version(tessera_permissions(query, rte)) &&
+		  tessera_reads_row_version(query, NULL, rti, tessera_unread_outputs(context->statement))))
 		return;
 	add_occurrence(context, query, rti, table);
 	if (query->resultRelation == rti)
@@ -1091,7 +1094,7 @@ find_closed(Context *context, Query *query)
 TesseraAnalysis *
 tessera_analyse(Query *query, const TesseraRouting *routing)
 {
-	Context		context = {.routing = routing};
+	Context		context = {.routing = routing,.statement = query};
 	ListCell   *cell;
 
 	context.analysis = palloc0(sizeof(TesseraAnalysis));

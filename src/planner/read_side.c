@@ -22,8 +22,10 @@
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 
+#include "common/range_table.h"
 #include "executor/plan_private.h"
 #include "planner/pins.h"
+#include "planner/read_columns.h"
 #include "planner/read_side.h"
 #include "planner/statement_plan.h"
 
@@ -135,62 +137,6 @@ refers_outside(Node *node)
 	int			level = -1;
 
 	return outside_walker(node, &level);
-}
-
-/* ---- which columns are needed ---- */
-
-typedef struct NeedContext
-{
-	Query	   *query;
-	Index		rti;
-	int			level;			/* of queries below that one */
-	Bitmapset  *columns;
-	bool		whole;			/* the row as a value */
-	bool		system;			/* a system column */
-} NeedContext;
-
-static bool need_walker(Node *node, NeedContext *context);
-
-static void
-need_column(Var *var, NeedContext *context)
-{
-	RangeTblEntry *rte = rt_fetch(var->varno, context->query->rtable);
-	int			level = context->level;
-
-	if (var->varno == context->rti && var->varattno > 0)
-		context->columns = bms_add_member(context->columns, var->varattno);
-	else if (var->varno == context->rti)
-	{
-		context->whole |= var->varattno == 0;
-		context->system |= var->varattno < 0;
-	}
-	else if (rte->rtekind == RTE_JOIN)
-	{
-		context->level = 0;
-		(void) need_walker(var->varattno > 0 ? list_nth(rte->joinaliasvars, var->varattno - 1) : (Node *) rte->joinaliasvars, context);
-		context->level = level;
-	}
-}
-
-static bool
-need_walker(Node *node, NeedContext *context)
-{
-	if (node == NULL)
-		return false;
-	if (IsA(node, Var))
-	{
-		if ((int) ((Var *) node)->varlevelsup == context->level)
-			need_column((Var *) node, context);
-		return false;
-	}
-	if (IsA(node, Query))
-	{
-		context->level++;
-		(void) query_tree_walker((Query *) node, need_walker, context, QTW_IGNORE_JOINALIASES);
-		context->level--;
-		return false;
-	}
-	return expression_tree_walker(node, need_walker, context);
 }
 
 /* ---- conditions that its rows must meet whatever they are joined with ---- */
@@ -327,15 +273,12 @@ sent_value(Var *column, AttrNumber number, List **functions, ReadContext *contex
 static Query *
 rows_query(List *columns, List *names, Bitmapset *needed, List **sent, ReadContext *context)
 {
-	Query	   *rows = makeNode(Query);
 	RangeTblEntry *arrays = makeNode(RangeTblEntry);
-	RangeTblRef *reference = makeNode(RangeTblRef);
+	Query	   *rows = tessera_select_from(arrays);
 	List	   *array_names = NIL;
 	ListCell   *cell;
 
 	*sent = NIL;
-	rows->commandType = CMD_SELECT;
-	rows->canSetTag = true;
 	foreach(cell, columns)
 	{
 		int			number = foreach_current_index(cell) + 1;
@@ -363,9 +306,6 @@ rows_query(List *columns, List *names, Bitmapset *needed, List **sent, ReadConte
 	arrays->alias = makeAlias("r", array_names);
 	arrays->eref = makeAlias("r", copyObject(array_names));
 	arrays->inFromCl = true;
-	rows->rtable = list_make1(arrays);
-	reference->rtindex = 1;
-	rows->jointree = makeFromExpr(list_make1(reference), NULL);
 	return rows;
 }
 
@@ -376,15 +316,13 @@ static Query *
 select_of(Query *query, Index rti, List *targets, Node *conditions)
 {
 	Query	   *select = copyObject(query);
-	RangeTblRef *reference = makeNode(RangeTblRef);
 	ListCell   *cell;
 
-	reference->rtindex = rti;
 	select->commandType = CMD_SELECT;
 	select->queryId = 0;
 	select->canSetTag = true;
 	select->resultRelation = 0;
-	select->jointree = makeFromExpr(list_make1(reference), conditions);
+	select->jointree = makeFromExpr(list_make1(tessera_reference_to(rti)), conditions);
 	select->targetList = targets;
 	select->returningList = select->withCheckOptions = select->mergeActionList = select->cteList = NIL;
 	select->groupClause = select->groupingSets = select->windowClause = select->distinctClause = select->sortClause = select->rowMarks = NIL;
@@ -413,15 +351,17 @@ select_of(Query *query, Index rti, List *targets, Node *conditions)
 }
 
 static bool
-may_take(Query *query, RangeTblEntry *rte, const NeedContext *need, ReadContext *context)
+may_take(Query *query, Index rti, const TesseraReadColumns *need, ReadContext *context)
 {
-	if (need->system)
+	const RangeTblEntry *rte = rt_fetch(rti, query->rtable);
+
+	if (need->system != NULL)
 		refuse(context, "it uses ctid, tableoid or the like of rows that are read on another node", "Use the primary key.");
 	else if (need->whole && rte->rtekind != RTE_SUBQUERY && rte->rtekind != RTE_VALUES)
 		refuse(context, "it uses a whole row of a table that is read on another node", "Name the columns that are used.");
 	else if (query->constraintDeps != NIL)
 		refuse(context, "it groups by a primary key, in a subquery that depends on the row", "Group by all columns that are used.");
-	else if (get_parse_rowmark(query, need->rti) != NULL)
+	else if (get_parse_rowmark(query, rti) != NULL)
 		refuse(context, "it locks rows of a table that is read on another node, in a subquery that depends on the row", "Lock them before.");
 	return !context->failed;
 }
@@ -431,7 +371,7 @@ static void
 take_out(Query *query, Index rti, bool exists, ReadContext *context)
 {
 	RangeTblEntry *rte = rt_fetch(rti, query->rtable);
-	NeedContext need = {.query = query, .rti = rti};
+	TesseraReadColumns need = {0};
 	Node	   *conditions = own_conditions(query, rti);
 	List	   *names;
 	List	   *columns;
@@ -441,8 +381,8 @@ take_out(Query *query, Index rti, bool exists, ReadContext *context)
 	ListCell   *cell;
 
 	if (!exists)
-		(void) query_tree_walker(query, need_walker, &need, QTW_IGNORE_JOINALIASES);
-	if (!may_take(query, rte, &need, context))
+		need = tessera_read_columns(query, NULL, rti, NIL);
+	if (!may_take(query, rti, &need, context))
 		return;
 	expandRTE(rte, rti, 0, -1, true, &names, &columns);
 	foreach(cell, columns)
@@ -488,37 +428,10 @@ take_out(Query *query, Index rti, bool exists, ReadContext *context)
 static void
 take_sublink(SubLink *link, ReadContext *context)
 {
-	Query	   *sub = (Query *) link->subselect;
-	Query	   *around = makeNode(Query);
-	RangeTblEntry *rte = makeNode(RangeTblEntry);
-	RangeTblRef *reference = makeNode(RangeTblRef);
-	List	   *names = NIL;
-	ListCell   *cell;
+	Query	   *around = tessera_select_around((Query *) link->subselect, "s");
 
-	foreach(cell, sub->targetList)
-	{
-		TargetEntry *entry = lfirst_node(TargetEntry, cell);
-		Node	   *expr = (Node *) entry->expr;
-
-		if (entry->resjunk)
-			continue;
-		names = lappend(names, makeString(psprintf("c%d", entry->resno)));
-		around->targetList = lappend(around->targetList, makeTargetEntry((Expr *) makeVar(1, entry->resno, exprType(expr), exprTypmod(expr),
-																						  exprCollation(expr), 0),
-																		 entry->resno, NULL, false));
-	}
-	rte->rtekind = RTE_SUBQUERY;
-	rte->subquery = sub;
-	rte->alias = makeAlias("s", names);
-	rte->eref = makeAlias("s", copyObject(names));
-	rte->inFromCl = true;
-	reference->rtindex = 1;
-	around->commandType = CMD_SELECT;
-	around->canSetTag = true;
-	around->rtable = list_make1(rte);
-	around->jointree = makeFromExpr(list_make1(reference), NULL);
 	take_out(around, 1, link->subLinkType == EXISTS_SUBLINK, context);
-	link->subselect = (Node *) rte->subquery;
+	link->subselect = (Node *) linitial_node(RangeTblEntry, around->rtable)->subquery;
 }
 
 static bool

@@ -19,6 +19,7 @@
 #include "utils/rel.h"
 #include "utils/typcache.h"
 
+#include "common/range_table.h"
 #include "common/version_compat.h"
 #include "executor/plan_private.h"
 #include "planner/row_conflict.h"
@@ -97,8 +98,8 @@ arbiter_columns(const OnConflictExpr *conflict, Relation table)
 static Query *
 find_query(Query *query, Relation table, List *columns, List *arbiter, List *assigned)
 {
-	Query	   *select = makeNode(Query);
-	RangeTblRef *reference = makeNode(RangeTblRef);
+	RangeTblEntry *row;
+	Query	   *select;
 	List	   *permissions = NIL;
 	List	   *conditions = NIL;
 	ListCell   *cell;
@@ -114,15 +115,13 @@ find_query(Query *query, Relation table, List *columns, List *arbiter, List *ass
 		conditions = lappend(conditions, make_opclause(equal, BOOLOID, false, column, tessera_row_value(table, att->attnum), InvalidOid,
 													   att->attcollation));
 	}
-	select->commandType = CMD_SELECT;
-	select->canSetTag = true;
-	select->rtable = list_make1(tessera_row_entry(query, table));
-	linitial_node(RangeTblEntry, select->rtable)->inFromCl = true;
-	tessera_move_permissions(query, linitial(select->rtable), &permissions);
+	row = tessera_row_entry(query, table);
+	row->inFromCl = true;
+	select = tessera_select_from(row);
+	select->jointree->quals = (Node *) make_ands_explicit(conditions);
+	tessera_move_permissions(query, row, &permissions);
 	tessera_set_query_permissions(select, permissions);
 	select->targetList = tessera_place_and_columns(table, columns);
-	reference->rtindex = 1;
-	select->jointree = makeFromExpr(list_make1(reference), (Node *) make_ands_explicit(conditions));
 	tessera_lock_for_update(select, 1, assigned, table);
 	return select;
 }

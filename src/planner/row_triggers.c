@@ -25,6 +25,7 @@
 #include "utils/syscache.h"
 
 #include "catalog/trigger_place.h"
+#include "common/range_table.h"
 #include "common/version_compat.h"
 #include "executor/plan_private.h"
 #include "executor/scan_frame.h"
@@ -348,7 +349,6 @@ static Query *
 write_query(Query *query, Relation table, List *columns, CmdType command, List *assigned)
 {
 	Query	   *write = makeNode(Query);
-	RangeTblRef *reference = makeNode(RangeTblRef);
 	List	   *permissions = NIL;
 	ListCell   *cell;
 
@@ -358,7 +358,6 @@ write_query(Query *query, Relation table, List *columns, CmdType command, List *
 	write->rtable = list_make1(tessera_row_entry(query, table));
 	tessera_move_permissions(query, linitial(write->rtable), &permissions);
 	tessera_set_query_permissions(write, permissions);
-	reference->rtindex = 1;
 	if (command != CMD_DELETE)
 	{
 		foreach(cell, written_columns(command, assigned, table))
@@ -378,7 +377,7 @@ write_query(Query *query, Relation table, List *columns, CmdType command, List *
 		Expr	   *is_at = make_opclause(TIDEqualOperator, BOOLOID, false, place, tessera_row_value(table, SelfItemPointerAttributeNumber),
 										  InvalidOid, InvalidOid);
 
-		write->jointree = makeFromExpr(list_make1(reference), (Node *) is_at);
+		write->jointree = makeFromExpr(list_make1(tessera_reference_to(1)), (Node *) is_at);
 	}
 	return write;
 }
@@ -517,15 +516,10 @@ written_rows(ReturningContext *context)
 static Query *
 returning_query(ReturningContext *context)
 {
-	Query	   *select = makeNode(Query);
-	RangeTblRef *reference = makeNode(RangeTblRef);
+	List	   *targets = (List *) returning_mutator((Node *) context->query->returningList, context);
+	Query	   *select = tessera_select_from(written_rows(context));	/* these are what the list has asked for */
 
-	select->targetList = (List *) returning_mutator((Node *) context->query->returningList, context);
-	select->commandType = CMD_SELECT;
-	select->canSetTag = true;
-	select->rtable = list_make1(written_rows(context));
-	reference->rtindex = 1;
-	select->jointree = makeFromExpr(list_make1(reference), NULL);
+	select->targetList = targets;
 	return select;
 }
 

@@ -18,7 +18,7 @@
 #include "rewrite/rewriteManip.h"
 #include "utils/lsyscache.h"
 
-#include "common/join_entry.h"
+#include "common/range_table.h"
 #include "planner/planner.h"
 #include "planner/ship.h"
 #include "planner/table_path.h"
@@ -96,10 +96,7 @@ tessera_scan_expression(Node *node, TesseraScanText *text)
 Node *
 tessera_closed_leaf(Index relid)
 {
-	RangeTblRef *leaf = makeNode(RangeTblRef);
-
-	leaf->rtindex = relid;
-	return (Node *) leaf;
+	return (Node *) tessera_reference_to(relid);
 }
 
 Relids

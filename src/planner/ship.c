@@ -63,6 +63,7 @@ is_node_bound(Oid function)
 typedef struct ShipContext
 {
 	bool		writing;
+	bool		named;			/* in the query of a view: the view is named, its query is not printed */
 	bool		hides;			/* an operator is hidden, found while the rest is asked; what a domain's checks call is not printed */
 	TesseraReason *reason;
 } ShipContext;
@@ -377,11 +378,13 @@ stays_walker(Node *node, ShipContext *context)
 		return false;
 	if (check_functions_in_node(node, function_stays, context) || calls_stay(node, context))
 		return true;
+	if (context->named && (IsA(node, RowExpr) || IsA(node, CommonTableExpr)))
+		return expression_tree_walker(node, stays_walker, context);
 	if (nested_assignment(node))
 		return refuse(context, "it assigns several elements or fields of one column", "Assign the whole column.");
 	if (names_temporary_type(node))
 		return refuse(context, "it uses a temporary type, which other nodes do not have", "Use a type that is not temporary.");
-	context->hides = context->hides || tessera_hides_operator(node);
+	context->hides = context->hides || (!context->named && tessera_hides_operator(node));
 	switch (nodeTag(node))
 	{
 		case T_NextValueExpr:
@@ -407,13 +410,15 @@ stays_walker(Node *node, ShipContext *context)
 				if (rte->rtekind == RTE_FUNCTION && is_inlined(rte))
 					return refuse(context, "it calls an SQL function in FROM, which would read the rows of one shard only",
 								  "Write the function in PL/pgSQL, or call it first and pass its result.");
+				if (context->named)
+					rte->securityQuals = NIL;	/* they are the shard's */
 				return false;	/* range_table_walker goes into its parts */
 			}
 		case T_Query:
 			{
 				Query	   *query = (Query *) node;
 
-				if (query_tree_walker(query, names_join_row, query, QTW_IGNORE_RANGE_TABLE))
+				if (!context->named && query_tree_walker(query, names_join_row, query, QTW_IGNORE_RANGE_TABLE))
 					return refuse(context, "it uses a row of a join, columns of which have the same name", "Name the columns that are used.");
 				if (query->withCheckOptions != NIL && query->commandType != CMD_SELECT && query->hasRowSecurity == false)
 					return refuse(context, "it writes through a view with a check option", "Write to the table itself.");
@@ -477,6 +482,8 @@ typedef struct RepairContext
 	List	   *params;
 	bool		conditional;	/* inside CASE or COALESCE */
 	bool		foreign_view;	/* a temporary view that reads with the rights of another role */
+	ShipContext *ship;
+	bool		view_stays;		/* what a view's query calls stays; ship says why */
 } RepairContext;
 
 static bool
@@ -575,6 +582,12 @@ restore_view(RangeTblEntry *rte, RepairContext *context)
 		/* a temporary view exists here only: its query is sent in its place, if that needs no other role's rights */
 		context->foreign_view |= reads_as_other(rte->subquery);
 		return;
+	}
+	if (!context->view_stays)
+	{
+		context->ship->named = true;
+		context->view_stays = stays_walker((Node *) rte->subquery, context->ship);
+		context->ship->named = false;
 	}
 	rte->rtekind = RTE_RELATION;
 	rte->relid = view;
@@ -1131,8 +1144,8 @@ is_single_row_insert(Query *query)
 bool
 tessera_prepare_query(Query *query, bool writing, List **params, TesseraReason *reason)
 {
-	RepairContext repair = {.params = *params};
-	ShipContext ship = {.writing = writing, .reason = reason};
+	ShipContext ship = {.writing = writing,.reason = reason};
+	RepairContext repair = {.params = *params,.ship = &ship};
 
 	reason->text = NULL;
 	reason->hint = NULL;
@@ -1153,7 +1166,7 @@ tessera_prepare_query(Query *query, bool writing, List **params, TesseraReason *
 		return !refuse(&ship, "it reads a temporary view of another role", "Read the tables themselves.");
 	if (leaks_number((Node *) query, NULL))
 		return !refuse(&ship, "it uses the number of a table, which differs from node to node", "Use tableoid::regclass.");
-	if (stays_walker((Node *) query, &ship))
+	if (repair.view_stays || stays_walker((Node *) query, &ship))
 		return false;
 	if (ship.hides && !tessera_operators_print((Node *) query))
 		return !refuse(&ship, "it uses an operator that search_path does not find, where SQL cannot name its schema",

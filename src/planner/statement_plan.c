@@ -32,6 +32,7 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
+#include "common/range_table.h"
 #include "common/text.h"
 #include "common/version_compat.h"
 #include "executor/plan_private.h"
@@ -846,9 +847,7 @@ batch_mutator(Node *node, BatchContext *context)
 static RangeTblEntry *
 first_values(RangeTblEntry *values, int param)
 {
-	RangeTblEntry *rte = makeNode(RangeTblEntry);
-	RangeTblRef *reference = makeNode(RangeTblRef);
-	Query	   *query = makeNode(Query);
+	Query	   *query;
 	Param	   *limit = makeNode(Param);
 	ListCell   *cell;
 
@@ -857,12 +856,8 @@ first_values(RangeTblEntry *values, int param)
 	limit->paramtype = INT8OID;
 	limit->paramtypmod = -1;
 	limit->location = -1;
-	reference->rtindex = 1;
 	values->inFromCl = true;
-	query->commandType = CMD_SELECT;
-	query->canSetTag = true;
-	query->rtable = list_make1(values);
-	query->jointree = makeFromExpr(list_make1(reference), NULL);
+	query = tessera_select_from(values);
 	query->limitCount = (Node *) limit;
 	query->limitOption = LIMIT_OPTION_COUNT;
 	foreach(cell, values->coltypes)
@@ -872,11 +867,7 @@ first_values(RangeTblEntry *values, int param)
 
 		query->targetList = lappend(query->targetList, makeTargetEntry((Expr *) var, i + 1, strVal(list_nth(values->eref->colnames, i)), false));
 	}
-	rte->rtekind = RTE_SUBQUERY;
-	rte->subquery = query;
-	rte->eref = copyObject(values->eref);
-	rte->inFromCl = true;
-	return rte;
+	return tessera_subquery_entry(query, values->eref->aliasname, copyObject(values->eref->colnames));
 }
 
 /* What RETURNING of several rows has behind the statement's own columns: which of them the row is. */
@@ -900,7 +891,7 @@ batch_query(const Query *row, int columns, int n, int counted)
 	List	   *exprs = NIL;
 	List	   *names = NIL;
 	RangeTblEntry *values = makeNode(RangeTblEntry);
-	RangeTblRef *reference = makeNode(RangeTblRef);
+	RangeTblRef *reference;
 	ListCell   *cell;
 
 	foreach(cell, batch->targetList)
@@ -912,7 +903,7 @@ batch_query(const Query *row, int columns, int n, int counted)
 		values->values_lists = lappend(values->values_lists, expression_tree_mutator((Node *) exprs, batch_mutator, &context));
 	}
 	batch->rtable = lappend(batch->rtable, values);
-	reference->rtindex = list_length(batch->rtable);
+	reference = tessera_reference_to(list_length(batch->rtable));
 	foreach(cell, batch->targetList)
 	{
 		TargetEntry *entry = lfirst_node(TargetEntry, cell);

@@ -335,7 +335,7 @@ fetch(TesseraRefresh *refresh)
 	bool		everything;
 
 	StartTransactionCommand();
-	refresh->changed = refresh->behind = refresh->lasting = false;
+	refresh->changed = refresh->lasting = false;
 	refresh->routing = tessera_routing();
 	if (refresh->routing == NULL || refresh->routing->is_config)
 		ereport(ERROR,
@@ -357,8 +357,6 @@ fetch(TesseraRefresh *refresh)
 						 errmsg("chunks of a table group had to be fetched whole")));
 			if (refresh->changed)
 				tessera_catalog_changed();
-			else if (refresh->behind)
-				tessera_catalog_bump(); /* else it would be so until the next change */
 		}
 		/* Even if nothing is new: what stood in the way then may be over. */
 		refresh->lasting |= tessera_refresh_raise_versions();

@@ -28,7 +28,6 @@ typedef struct TesseraRefresh
 	const TesseraRouting *routing;	/* the image that `known` was made from; its chunk maps tell what incoming chunks replace */
 	List	   *distrusted;		/* of pg_uuid_t *: groups to be fetched whole, because their chunks here cannot be right */
 	bool		changed;		/* something was written */
-	bool		behind;			/* nothing was, for a group of which the image has an older version: the image is older than the tables here */
 	bool		lasting;		/* something beside changes of chunks, which are there to be fetched again after a crash */
 	bool		ended;			/* the last row has come */
 	bool		whole;			/* the group whose rows come now comes whole */

@@ -213,12 +213,15 @@ apply_group(TesseraRefresh *refresh, Datum json, const pg_uuid_t *group_id, bool
 		Oid			types[4] = {UUIDOID, UUIDOID, INT8OID, INT8OID};
 		Datum		values[4] = {id, UUIDPGetDatum(&known->epoch), Int64GetDatum(known->group_major), Int64GetDatum(known->group_minor)};
 
-		/* a migration that settles here may have been faster */
 		if (tessera_spi_run_saved("SELECT FROM tessera.table_group WHERE (group_id, epoch, group_major, group_minor) = ($1, $2, $3, $4) FOR UPDATE",
 								  SPI_OK_SELECT, 4, types, values, NULL) != 1)
+		{
+			/* a migration that settles here was faster; or the image was not told of a commit, and is to be made anew before the next attempt */
+			tessera_catalog_bump();
 			ereport(ERROR,
 					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 					 errmsg("a table group changed during the refresh")));
+		}
 		remember(&refresh->patched, group_id, TopTransactionContext);
 	}
 	write_rows(refresh, "INSERT INTO tessera.table_group SELECT * FROM jsonb_populate_record(NULL::tessera.table_group, $1)"
@@ -326,7 +329,6 @@ tessera_refresh_apply(TesseraRefresh *refresh, const char *kind, const char *gro
 				 errmsg("unknown kind of row \"%s\" from the config node", kind),
 				 errhint("Run the same version of the extension on all nodes.")));
 	tessera_spi_end(&spi);
-	refresh->behind |= !refresh->changed && strcmp(kind, "group") == 0;
 	refresh->lasting |= refresh->changed && strcmp(kind, "group") != 0 && strcmp(kind, "chunks") != 0;
 	refresh->changed |= before;
 	MemoryContextDelete(work);

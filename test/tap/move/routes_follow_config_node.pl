@@ -40,8 +40,9 @@ $c->query('s1', "BEGIN; $newer; COMMIT");
 $c->query('r1', "SET session_replication_role = replica; BEGIN; $newer; COMMIT");
 my $minors = "SELECT string_agg(minor::text, ' ' ORDER BY minor) FROM tessera.routing_chunks('t')";
 is($c->query('r1', $minors), '0 1', 'not told');
-$c->query('r1', 'SELECT tessera.reload_routing()');
-is($c->query('r1', $minors), '1 2', 'noticed');
+$c->query('r1', 'SELECT FROM tessera.check_consistency()');
+is($c->query('r1', $minors), '1 2', 'noticed by a fetch');
+is($c->query('r1', 'SELECT last_error FROM tessera.refresh_status()'), '', 'which went well');
 
 # Only what changed: an old chunk that no newer one touches keeps a mark that only this node has.
 $c->query('r1', "UPDATE tessera.chunk SET moved = '2001-01-01' WHERE min OPERATOR(tessera.=) 'MINKEY'");

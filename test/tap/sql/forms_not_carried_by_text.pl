@@ -37,6 +37,10 @@ CREATE TABLE nothing ();
 CREATE TABLE emptied (x int);
 ALTER TABLE emptied DROP COLUMN x;
 CREATE VIEW genv AS SELECT k, a, g AS gg FROM gen;
+CREATE FUNCTION told(text) RETURNS text STABLE LANGUAGE plpgsql AS 'BEGIN RETURN $1 || current_query(); END';
+CREATE VIEW asked AS SELECT k, a, current_query() AS q, pg_backend_pid() AS pid, told(c) AS told FROM u;
+CREATE VIEW asked_again AS SELECT k, q, q IS NOT NULL AS known FROM asked WHERE a > 0;
+CREATE SCHEMA aside; CREATE TABLE aside.u (k int PRIMARY KEY, a int);
 CREATE VIEW ruled AS SELECT k, a FROM pl;
 CREATE RULE upd AS ON UPDATE TO ruled DO INSTEAD UPDATE pl SET a = new.a + 100 WHERE k = old.k;
 CREATE RULE ins AS ON INSERT TO ruled DO INSTEAD INSERT INTO pl (k, a) VALUES (new.k, new.a);
@@ -374,6 +378,25 @@ PREPARE p(int) AS UPDATE u SET c = current_query() WHERE k = $1 RETURNING c; EXE
 DO $$ BEGIN UPDATE u SET c = current_query() WHERE k IN (1, 14); END $$; SELECT k, c FROM u
 --
 SELECT k, current_query() FROM u WHERE k = 14 AND c <> current_query()
+--
+SELECT k, q, pid = pg_backend_pid() FROM asked WHERE k = 14
+--
+SELECT told FROM asked WHERE k = 14
+--
+SELECT * FROM asked_again WHERE k = 14
+--
+UPDATE u SET c = asked.q FROM asked WHERE asked.k = u.k AND u.k = 14 RETURNING u.c
+--
+SELECT (SELECT q FROM asked WHERE asked.k = u.k) FROM u WHERE k = 14
+--
+DECLARE c CURSOR FOR SELECT k, a FROM u WHERE k = 14; SET LOCAL search_path = aside; FETCH ALL FROM c; SELECT k FROM u; SHOW search_path
+--
+DECLARE c CURSOR FOR SELECT u.k, pl.a FROM u JOIN pl USING (k) WHERE u.k IN (1, 14); SET LOCAL search_path = aside; FETCH 1 FROM c; FETCH ALL FROM c
+--
+DECLARE c CURSOR FOR SELECT k, (SELECT max(a) FROM pl WHERE pl.k = u.k) FROM u ORDER BY k FOR UPDATE; SET LOCAL search_path = aside;
+FETCH 3 FROM c; SET LOCAL search_path = public; FETCH 2 FROM c; SHOW search_path
+--
+DECLARE c CURSOR FOR SELECT count(*), max(k) FROM u; SET LOCAL search_path = aside; FETCH c; SHOW search_path
 SQL
 
 my @refused = split /^--\n/m, <<'SQL';
@@ -400,6 +423,7 @@ foreach my $table (qw(typed domains u gen dom))
 	$c->query('s1', "SELECT tessera.move_range('$table', 11, tessera.maxkey(), 's2')");
 }
 $c->query('s1', "SELECT tessera.shard_table('named', 'k'); SELECT tessera.move_range('named', 'm'::text, tessera.maxkey(), 's2')");
+$c->query('s1', "SELECT tessera.shard_table('aside.u', 'k')");
 $c->plain_query($schema);
 
 chomp(@script, @refused);

@@ -60,6 +60,8 @@ my @conditions = (
 	q{(id % 2, name, n) >= (1, 'ROOT', 2)},
 	q{(n, id) > (2, 3)},
 	q{(n, name, p) < (2, 'bnn', 'a.2')},
+	q{(name, 10 / (id - 6)) > ('BNN', 5)},
+	q{(name, 10 / (id - 6)) >= (SELECT name, n FROM u WHERE u.id = t.id)},
 	q{name IN ('ann', 'ZOE')},
 	q{name = ANY ('{ANN,root}')},
 	q{name LIKE 'r%' OR name BETWEEN SYMMETRIC 'C' AND 'A'},
@@ -108,6 +110,14 @@ my %queries = (
 	outer => q{SELECT t.id, u.id AS other FROM t LEFT JOIN u ON t.id = u.id AND (t.name, t.n) >= (u.name, u.n)},
 	collated => q{SELECT id FROM t WHERE nullif(s, 'S1' COLLATE "C") < 'S2' COLLATE "C"},
 	elsewhere => q{SELECT t.id, r.id AS other FROM t JOIN r ON t.name IS NOT DISTINCT FROM r.name},
+	one_grouped => q{SELECT lower(name) AS low, (lower(name)::citext, n % 2) IN (SELECT name, n FROM u WHERE u.id = 1) AS f, count(*) } .
+		q{FROM t WHERE id = 1 GROUP BY lower(name), n % 2},
+	one_having => q{SELECT lower(name) AS low FROM t WHERE id = 1 GROUP BY lower(name), n } .
+		q{HAVING (lower(name)::citext, n) IN (SELECT name, n FROM u WHERE u.id = 1)},
+	one_filter => q{SELECT id, count(*) FROM t WHERE id = 1 AND (lower(name)::citext, n % 2) IN (SELECT name, n FROM u WHERE u.id = 1) } .
+		q{GROUP BY id, lower(name)},
+	one_merged_grouped => q{SELECT name, (name, 1) IN (SELECT x.name, x.n FROM u x WHERE x.id = 5) AS f, count(*) FROM } .
+		q{(SELECT * FROM t WHERE id = 5) t FULL JOIN (SELECT * FROM u WHERE id = 5) u USING (name, id) GROUP BY name},
 	rows_of_both => q{SELECT id FROM t WHERE (name, n) IN (SELECT name, n FROM u)},
 	rows_of_one => q{SELECT id FROM t WHERE (name, n) NOT IN (SELECT name, n FROM u WHERE u.id = t.id)},
 	row_of_one => q{SELECT id FROM t WHERE (name, n) >= (SELECT name, n FROM u WHERE u.id = t.id)},
@@ -194,13 +204,21 @@ is($c->table_differs('r1', \@sessions), 0, 'prepared statements, temporary views
 is($c->table_differs('r1', [], [ map { "SET LOCAL search_path = m;\nCALL m.r_$_()" } sort keys %refused ]), 0, 'refused');
 is($c->table_differs('r1', [ map { "SET LOCAL search_path = m, public, ext;\nCALL m.r_$_()" } sort keys %refused ]), 0, 'not under the path');
 
+# Rows that are compared with those of a subquery are joined with them, as they are where the path finds the operators.
+my @plans = map { $c->query('r1', "SET search_path = m, public, ext; CREATE TEMP VIEW v AS $queries{one_filter}; SET search_path = $_; "
+		. 'EXPLAIN (VERBOSE, COSTS off) SELECT * FROM v') } 'm', 'm, public, ext';
+unlike($plans[$_], qr/SubPlan/, "joined, $_") foreach 0, 1;
+like($plans[0], qr/EXISTS.*Nested Loop/s, 'in another form');
+
 # "$user" is another schema for another role: texts that were made for one are not the other's.
 $c->query('s1', $_) foreach 'CREATE ROLE ann', 'CREATE SCHEMA ann AUTHORIZATION ann', 'GRANT USAGE ON SCHEMA public TO ann',
 	'CREATE TABLE ann.whose (k int PRIMARY KEY, v text)', 'CREATE TABLE public.whose (k int PRIMARY KEY, v text)',
 	map { ("GRANT ALL ON $_.whose TO ann", "SELECT tessera.shard_table('$_.whose', 'k', 'hash', chunks => 6)",
 		"INSERT INTO $_.whose SELECT g, '$_' FROM generate_series(1, 20) g") } 'ann', 'public';
-is($c->query('r1', join('', map { "SET ROLE ann; SELECT v FROM whose WHERE k = $_; SELECT v FROM public.whose WHERE k = $_; RESET ROLE; "
-			. "SELECT v FROM whose WHERE k = $_; SELECT v FROM ann.whose WHERE k = $_;" } 1 .. 6)),
-	join("\n", (qw(ann public public ann)) x 6), 'by whose path');
+my $whose = sub { my ($role, @tables) = @_;
+	return "SET ROLE $role; " . join('', map { my $k = $_; map { "SELECT v FROM $_ WHERE k = $k; " } @tables } 1 .. 6); };
+my ($of_ann, $of_all) = ($whose->('ann', 'whose', 'public.whose'), $whose->('none', 'whose', 'ann.whose'));
+is($c->query('r1', $of_ann . $of_all), join("\n", (qw(ann public)) x 6, (qw(public ann)) x 6), "by one's own path, behind those of ann");
+is($c->query('r1', $of_all . $of_ann), join("\n", (qw(public ann)) x 6, (qw(ann public)) x 6), 'by the path of ann, behind the others');
 
 done_testing();

@@ -229,6 +229,21 @@ foreach my $node (@nodes)
 		$node eq $nodes[0] ? 't' : 'f', "RETURNING tells whether the row was there, on $node");
 }
 copies('country', 'written by version');
+
+# What only names it, as a view does, reads the copy here all the same.
+foreach my $node (grep { $_ ne $nodes[0] } @nodes)
+{
+	my $plan = sub { my ($sql) = @_; return $c->query($node, "EXPLAIN (COSTS off) $sql"); };
+	my $join = '(versions v JOIN (SELECT id AS town FROM town) t ON t.town = v.id) AS j';
+	unlike($plan->($_), qr/Tessera/, "the copy on $node: $_") foreach (
+		'SELECT id FROM versions', 'SELECT count(*) FROM versions WHERE id > 3', 'SELECT v.id FROM versions v JOIN town t ON t.id = v.id',
+		"SELECT j.id FROM $join", 'SELECT id FROM (SELECT * FROM versions OFFSET 1) v',
+		'SELECT x.id FROM town t, LATERAL (SELECT v.id, v.version FROM versions v WHERE v.id = t.id) x');
+	like($plan->($_), qr/Tessera/, "not the copy on $node: $_") foreach (
+		'SELECT version FROM versions', 'SELECT v FROM versions v', 'SELECT id FROM versions ORDER BY xmax::text', 'SELECT DISTINCT * FROM versions',
+		"SELECT j.version FROM $join", 'SELECT * FROM (SELECT * FROM versions OFFSET 1) v', 'TABLE versions UNION ALL TABLE versions',
+		'SELECT x.id FROM versions v, LATERAL (SELECT v.id, v.version) x WHERE x.version IS NOT NULL');
+}
 $c->query('s1', 'DROP VIEW versions');
 
 # nodes that come have the rows, and go without them
