@@ -143,9 +143,9 @@ CREATE INDEX cluster_table_relid ON tessera.cluster_table (relid);
 CREATE INDEX cluster_table_group ON tessera.cluster_table (group_id);
 COMMENT ON TABLE tessera.cluster_table IS 'tables of the cluster: placed, replicated or sharded';
 
-CREATE FUNCTION tessera_internal.partition_id(root uuid, name text) RETURNS uuid
+CREATE FUNCTION tessera_internal.partition_id(root uuid, schema_name name, name name) RETURNS uuid
   AS 'MODULE_PATHNAME', 'tessera_internal_partition_id' LANGUAGE C IMMUTABLE STRICT;
-COMMENT ON FUNCTION tessera_internal.partition_id(uuid, text) IS
+COMMENT ON FUNCTION tessera_internal.partition_id(uuid, name, name) IS
   'identifier of a partition, alike on every node: of the identifier of the table at the root and its own qualified name';
 
 -- Sharded tables by their group, placed ones by their schema's, if that has one; each with its partitions.
@@ -155,7 +155,7 @@ CREATE VIEW tessera_internal.moving_table AS
     FROM tessera.cluster_table t LEFT JOIN tessera.schema_placement p ON p.schema_name = t.schema_name AND t.group_id IS NULL
     WHERE t.group_id IS NOT NULL OR p.group_id IS NOT NULL
     UNION ALL
-    SELECT tessera_internal.partition_id(m.root_id, pg_catalog.format('%I.%I', n.nspname, c.relname)), n.nspname, c.relname, c.oid, m.group_id,
+    SELECT tessera_internal.partition_id(m.root_id, n.nspname, c.relname), n.nspname, c.relname, c.oid, m.group_id,
       m.root_id
     FROM member m JOIN pg_catalog.pg_inherits i ON i.inhparent = m.relid JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition
       JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace)

@@ -24,6 +24,7 @@
 #include "admin/consistency.h"
 #include "common/acting_as.h"
 #include "common/fixed_settings.h"
+#include "common/text.h"
 #include "common/wire.h"
 #include "control/calls.h"
 #include "transaction/background.h"
@@ -107,7 +108,7 @@ tessera_serve_copy_sum(const TesseraCopySumArgs *args, TesseraCopySumResult *res
 	const TesseraTable *table = tessera_routing_table_by_id(routing, args->table_id);
 	Relation	rel;
 	TesseraActing before;
-	int			level = NewGUCNestLevel();
+	int			level = tessera_fixed_settings_push(TESSERA_FIXED_ALL);
 
 	result->rows = result->sum = 0;
 	result->replicated = table != NULL && table->replicated;
@@ -115,7 +116,6 @@ tessera_serve_copy_sum(const TesseraCopySumArgs *args, TesseraCopySumResult *res
 	{
 		rel = table_open(table->relid, AccessShareLock);
 		tessera_act_as_owner(&before, rel->rd_rel->relowner);
-		(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 		sum_rows(rel, result);
 		tessera_act_end(&before);
 		table_close(rel, AccessShareLock);
@@ -140,7 +140,7 @@ ask(TesseraCheck *check, int32 node_id, const TesseraTable *table, TesseraCopySu
 static void
 compare_copy(TesseraCheck *check, const TesseraTable *table, int32 node_id, TesseraCopySumAnswer *lead)
 {
-	const char *name = quote_qualified_identifier(get_namespace_name(get_rel_namespace(table->relid)), get_rel_name(table->relid));
+	const char *name = tessera_quote_qualified(get_namespace_name(get_rel_namespace(table->relid)), get_rel_name(table->relid));
 	TesseraCopySumAnswer copy;
 	bool		rests = true;
 

@@ -134,7 +134,7 @@ other_keys(const TesseraShardable *shardable, const ForeignKey *fk, AttrNumber *
 static void
 add_column(StringInfo list, Oid relid, AttrNumber column)
 {
-	appendStringInfo(list, "%s%s", list->len > 0 ? ", " : "", quote_identifier(get_attname(relid, column, false)));
+	appendStringInfo(list, "%s%s", list->len > 0 ? ", " : "", tessera_quote(get_attname(relid, column, false)));
 }
 
 static bool
@@ -236,7 +236,7 @@ composite(const TesseraShardable *shardable, const ForeignKey *fk)
 		add_column(&other_list, fk->other, fk->other_columns[i]);
 	}
 	appendStringInfo(&sql, "ALTER TABLE %s ADD CONSTRAINT %s FOREIGN KEY (%s) REFERENCES %s (%s)", tessera_qualified_name(fk->form->conrelid),
-					 quote_identifier(NameStr(fk->form->conname)), fk->referencing ? own_list.data : other_list.data,
+					 tessera_quote(NameStr(fk->form->conname)), fk->referencing ? own_list.data : other_list.data,
 					 tessera_qualified_name(fk->form->confrelid), fk->referencing ? other_list.data : own_list.data);
 	add_options(&sql, fk, fk->referencing ? own : others, nkeys);
 	return sql.data;
@@ -268,7 +268,7 @@ find_foreign_key(const TesseraShardable *shardable, const ForeignKey *fk, Tesser
 							 get_rel_name(fk->form->conrelid), get_rel_name(fk->form->confrelid)), detail,
 					"Drop the constraint, shard both tables alike (colocate_with), and add it again with the key columns in it.",
 					psprintf("ALTER TABLE %s DROP CONSTRAINT %s", tessera_qualified_name(fk->form->conrelid),
-							 quote_identifier(NameStr(fk->form->conname))));
+							 tessera_quote(NameStr(fk->form->conname))));
 }
 
 /* Calls for each foreign key in which the table is on one side; stops when `visit` returns true. */

@@ -119,7 +119,7 @@ key_list(ArrayType *names)
 	deconstruct_array(names, NAMEOID, NAMEDATALEN, false, TYPALIGN_CHAR, &elements, NULL, &n);
 	initStringInfo(&list);
 	for (int i = 0; i < n; i++)
-		appendStringInfo(&list, "%s%s", i > 0 ? ", " : "", quote_identifier(NameStr(*DatumGetName(elements[i]))));
+		appendStringInfo(&list, "%s%s", i > 0 ? ", " : "", tessera_quote(NameStr(*DatumGetName(elements[i]))));
 	return list.data;
 }
 

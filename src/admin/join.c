@@ -301,7 +301,7 @@ tessera_serve_clear_former(const TesseraClearFormerArgs *args)
 						   0, NULL))
 		require_empty((Oid) strtoul(lfirst(cell), NULL, 10));
 	foreach(cell, names_of("SELECT nspname FROM pg_namespace WHERE nspname = ANY ($2::name[]) AND $1 <> '' ORDER BY 1", 2, values))
-		tessera_admin_exec(psprintf("DROP SCHEMA %s CASCADE", quote_identifier(lfirst(cell))), 0, NULL);
+		tessera_admin_exec(psprintf("DROP SCHEMA %s CASCADE", tessera_quote(lfirst(cell))), 0, NULL);
 	if (tessera_admin_value("SELECT true FROM pg_namespace WHERE nspname = 'public'", 0, NULL) == NULL)
 	{
 		/* as initdb makes it: the script takes it for granted */

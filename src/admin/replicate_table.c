@@ -41,6 +41,7 @@
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/spi_row.h"
+#include "common/text.h"
 #include "common/version_compat.h"
 #include "config/chunks.h"
 #include "control/calls.h"
@@ -170,7 +171,7 @@ check(Replication *replication, Oid relid, bool wanted)
 	replication->relid = relid;
 	tessera_require_table_owner(relid);
 	(void) tessera_sharding_routing();
-	replication->qualified = quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), name);
+	replication->qualified = tessera_quote_qualified(get_namespace_name(get_rel_namespace(relid)), name);
 	tessera_ddl_attempts(lock_name, replication, TESSERA_PATIENCE_DDL);
 	rel = table_open(relid, ShareUpdateExclusiveLock);
 	tessera_require_table_owner(relid);
@@ -432,7 +433,7 @@ tessera_serve_mark_replicated(const TesseraMarkReplicatedArgs *args)
 	}
 	if (routing->is_config)
 		tessera_changelog_add(args->replicated ? "replicate_table" : "unreplicate_table",
-							  quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)), RelationGetRelationName(rel)), NULL, args->by,
+							  tessera_quote_qualified(get_namespace_name(RelationGetNamespace(rel)), RelationGetRelationName(rel)), NULL, args->by,
 							  NULL, NULL);
 	CacheInvalidateRelcache(rel);
 	table_close(rel, NoLock);

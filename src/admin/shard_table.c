@@ -152,7 +152,7 @@ create_key_index(const Sharding *sharding)
 	initStringInfo(&sql);
 	appendStringInfo(&sql, "CREATE INDEX ON %s (", sharding->qualified);
 	for (int i = 0; i < sharding->key->n; i++)
-		appendStringInfo(&sql, "%s%s", i > 0 ? ", " : "", quote_identifier(sharding->key->names[i]));
+		appendStringInfo(&sql, "%s%s", i > 0 ? ", " : "", tessera_quote(sharding->key->names[i]));
 	appendStringInfoChar(&sql, ')');
 
 	SPI_connect();
@@ -171,7 +171,7 @@ report_hint(const Sharding *sharding, const TesseraShardable *shardable)
 
 	initStringInfo(&hint);
 	appendStringInfo(&hint, "SELECT * FROM tessera.check_table(%s, %s", quote_literal_cstr(RelationUsesLocalBuffers(shardable->rel) ?
-																						   quote_identifier(RelationGetRelationName(shardable->rel)) :
+																						   tessera_quote(RelationGetRelationName(shardable->rel)) :
 																						   sharding->qualified),
 																						   quote_literal_cstr(shardable->key_text));
 	if (shardable->hashed)
@@ -208,13 +208,13 @@ check_table(Sharding *sharding, const char *key, Oid colocate_with, bool create_
 	{
 		tessera_require_table_owner(sharding->relid);
 		(void) tessera_sharding_routing();
-		sharding->qualified = quote_qualified_identifier(get_namespace_name(get_rel_namespace(sharding->relid)), name);
+		sharding->qualified = tessera_quote_qualified(get_namespace_name(get_rel_namespace(sharding->relid)), name);
 		tessera_ddl_attempts(lock_name, sharding, TESSERA_PATIENCE_DDL);
 	}
 	rel = table_open(sharding->relid, ShareUpdateExclusiveLock);
 	(void) tessera_partitions(sharding->relid, ShareUpdateExclusiveLock);
 	tessera_require_table_owner(sharding->relid);
-	sharding->qualified = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)), RelationGetRelationName(rel));
+	sharding->qualified = tessera_quote_qualified(get_namespace_name(RelationGetNamespace(rel)), RelationGetRelationName(rel));
 	sharding->routing = tessera_sharding_routing();
 	shardable.rel = rel;
 	shardable.routing = sharding->routing;
@@ -371,7 +371,7 @@ json_text(StringInfo json, const char *name, const char *value)
 static const char *
 type_text(const TesseraKeyColumn *column)
 {
-	return format_type_extended(column->type, column->typmod, FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY);
+	return tessera_type_text(column->type, column->typmod, FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY);
 }
 
 static const char *
@@ -389,7 +389,7 @@ collation_text(const TesseraKeyColumn *column)
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("collation with OID %u does not exist", column->collation)));
 	form = (Form_pg_collation) GETSTRUCT(tuple);
-	text = psprintf("%s.%s", quote_identifier(get_namespace_name(form->collnamespace)), quote_identifier(NameStr(form->collname)));
+	text = psprintf("%s.%s", tessera_quote(get_namespace_name(form->collnamespace)), tessera_quote(NameStr(form->collname)));
 	ReleaseSysCache(tuple);
 	return text;
 }

@@ -37,6 +37,7 @@
 #include "admin/shardable.h"
 #include "catalog/key_index.h"
 #include "catalog/relation.h"
+#include "common/fixed_settings.h"
 #include "common/subtransaction.h"
 #include "common/text.h"
 
@@ -101,7 +102,7 @@ find_rules(Relation rel, TesseraFindings *findings)
 	scan = systable_beginscan(rewrite, RewriteRelRulenameIndexId, true, NULL, 1, &condition);
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 		refuse_kind(findings, rel, ERRCODE_FEATURE_NOT_SUPPORTED, "it has rules", "Drop them, or use triggers.",
-					psprintf("DROP RULE %s ON %s", quote_identifier(NameStr(((Form_pg_rewrite) GETSTRUCT(tuple))->rulename)),
+					psprintf("DROP RULE %s ON %s", tessera_quote(NameStr(((Form_pg_rewrite) GETSTRUCT(tuple))->rulename)),
 							 tessera_qualified_name(RelationGetRelid(rel))));
 	systable_endscan(scan);
 	table_close(rewrite, AccessShareLock);
@@ -202,7 +203,7 @@ key_column(Relation rel, const char *name, TesseraFindings *findings)
 	}
 	if (!att->attnotnull)
 	{
-		const char *statement = psprintf("ALTER TABLE %s ALTER COLUMN %s SET NOT NULL", tessera_qualified_name(relid), quote_identifier(name));
+		const char *statement = psprintf("ALTER TABLE %s ALTER COLUMN %s SET NOT NULL", tessera_qualified_name(relid), tessera_quote(name));
 
 		tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, relid, psprintf("column \"%s\" of a shard key must be NOT NULL", name), NULL,
 						psprintf("%s.", statement), statement);
@@ -312,7 +313,7 @@ key_columns(const TesseraShardKey *key)
 
 	initStringInfo(&columns);
 	for (int i = 0; i < key->n; i++)
-		appendStringInfo(&columns, "%s%s", i > 0 ? ", " : "", quote_identifier(key->names[i]));
+		appendStringInfo(&columns, "%s%s", i > 0 ? ", " : "", tessera_quote(key->names[i]));
 	return columns.data;
 }
 
@@ -390,8 +391,8 @@ tessera_key_columns_alike(const TesseraShardable *shardable, Oid with, const Oid
 		if (types[i] == ks->columns[i].type && collations[i] == ks->columns[i].collation)
 			continue;
 		initStringInfo(&statement);
-		appendStringInfo(&statement, "ALTER TABLE %s ALTER COLUMN %s TYPE %s", tessera_qualified_name(relid), quote_identifier(column),
-						 format_type_extended(types[i], typmods[i], FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY));
+		appendStringInfo(&statement, "ALTER TABLE %s ALTER COLUMN %s TYPE %s", tessera_qualified_name(relid), tessera_quote(column),
+						 tessera_type_text(types[i], typmods[i], FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY));
 		if (OidIsValid(collations[i]))
 			appendStringInfo(&statement, " COLLATE %s", generate_collation_name(collations[i]));
 		tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, relid,
@@ -480,7 +481,7 @@ missing_columns(Relation index, const TesseraShardKey *key, const char *suffix)
 	initStringInfo(&missing);
 	for (int k = 0; k < key->n; k++)
 		if (!index_contains(index, key, k, operators))
-			appendStringInfo(&missing, "%s%s, ", quote_identifier(key->names[k]), suffix);
+			appendStringInfo(&missing, "%s%s, ", tessera_quote(key->names[k]), suffix);
 	return missing.len > 0 ? missing.data : NULL;
 }
 
@@ -498,7 +499,7 @@ static char *
 mended_constraint(Relation rel, Relation index, Oid constraint, const TesseraShardKey *key)
 {
 	Form_pg_index form = index->rd_index;
-	const char *name = quote_identifier(get_constraint_name(constraint));
+	const char *name = tessera_quote(get_constraint_name(constraint));
 	StringInfoData sql;
 
 	initStringInfo(&sql);
@@ -506,11 +507,11 @@ mended_constraint(Relation rel, Relation index, Oid constraint, const TesseraSha
 					 form->indisprimary ? "PRIMARY KEY" : "UNIQUE", form->indnullsnotdistinct ? " NULLS NOT DISTINCT" : "", key_columns(key));
 	for (int i = 0; i < form->indnkeyatts; i++)
 		if (!is_key(key, form->indkey.values[i]))
-			appendStringInfo(&sql, ", %s", quote_identifier(get_attname(RelationGetRelid(rel), form->indkey.values[i], false)));
+			appendStringInfo(&sql, ", %s", tessera_quote(get_attname(RelationGetRelid(rel), form->indkey.values[i], false)));
 	appendStringInfoChar(&sql, ')');
 	for (int i = form->indnkeyatts; i < form->indnatts; i++)
 		appendStringInfo(&sql, "%s%s%s", i == form->indnkeyatts ? " INCLUDE (" : ", ",
-						 quote_identifier(get_attname(RelationGetRelid(rel), form->indkey.values[i], false)), i + 1 == form->indnatts ? ")" : "");
+						 tessera_quote(get_attname(RelationGetRelid(rel), form->indkey.values[i], false)), i + 1 == form->indnatts ? ")" : "");
 	if (!form->indimmediate)
 	{
 		HeapTuple	tuple = SearchSysCache1(CONSTROID, ObjectIdGetDatum(constraint));
@@ -540,7 +541,7 @@ with_columns(const char *definition, const char *start, const char *missing)
 static char *
 mended_exclusion(Relation rel, Relation index, Oid constraint, const TesseraShardKey *key)
 {
-	const char *name = quote_identifier(get_constraint_name(constraint));
+	const char *name = tessera_quote(get_constraint_name(constraint));
 	const char *method = get_am_name(index->rd_rel->relam);
 	const char *definition = TextDatumGetCString(DirectFunctionCall1(pg_get_constraintdef, ObjectIdGetDatum(constraint)));
 
@@ -556,8 +557,8 @@ mended_exclusion(Relation rel, Relation index, Oid constraint, const TesseraShar
 static char *
 mended_index(Relation rel, Relation index, const TesseraShardKey *key)
 {
-	const char *name = quote_identifier(RelationGetRelationName(index));
-	const char *schema = quote_identifier(get_namespace_name(RelationGetNamespace(index)));
+	const char *name = tessera_quote(RelationGetRelationName(index));
+	const char *schema = tessera_quote(get_namespace_name(RelationGetNamespace(index)));
 	const char *definition = TextDatumGetCString(DirectFunctionCall1(pg_get_indexdef, ObjectIdGetDatum(RelationGetRelid(index))));
 	const char *start = psprintf("CREATE UNIQUE INDEX %s ON %s USING %s (", name, tessera_qualified_name(RelationGetRelid(rel)),
 								 get_am_name(index->rd_rel->relam));
@@ -706,10 +707,9 @@ find_all(TesseraShardable *shardable, TesseraFindings *findings)
 void
 tessera_shardable(TesseraShardable *shardable, TesseraFindings *findings)
 {
-	int			level = NewGUCNestLevel();
-
 	/* definitions and types in statements are qualified; an error ends the setting as well */
-	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	int			level = tessera_fixed_settings_push(TESSERA_FIXED_NAMES | TESSERA_FIXED_QUOTES);
+
 	find_all(shardable, findings);
 	AtEOXact_GUC(true, level);
 }

@@ -19,6 +19,7 @@
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
+#include "common/text.h"
 #include "control/calls.h"
 #include "routing/routing.h"
 #include "session/internal_connection.h"
@@ -112,7 +113,7 @@ size_of(FunctionCallInfo fcinfo, PGFunction function, const char *function_name)
 	name = get_rel_name(relid);
 	if (schema == NULL || name == NULL)
 		PG_RETURN_NULL();
-	PG_RETURN_INT64(size_on_shards(routing, table, function_name, quote_qualified_identifier(schema, name)));
+	PG_RETURN_INT64(size_on_shards(routing, table, function_name, tessera_quote_qualified(schema, name)));
 }
 
 /* table_size(table_name regclass) returns bigint */

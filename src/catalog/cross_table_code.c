@@ -33,6 +33,7 @@
 
 #include "catalog/cross_table_code.h"
 #include "catalog/relation.h"
+#include "common/text.h"
 #include "common/version_compat.h"
 
 #define MAX_DEPTH 64
@@ -241,7 +242,7 @@ add_triggers(Relation rel, List **found)
 			reaches = tessera_condition_reaches(trigger->tgqual);
 		if (reaches)
 			*found = lappend(*found, psprintf("trigger \"%s\" (function %s)", trigger->tgname,
-											  quote_qualified_identifier(get_namespace_name(get_func_namespace(trigger->tgfoid)),
+											  tessera_quote_qualified(get_namespace_name(get_func_namespace(trigger->tgfoid)),
 																		 get_func_name(trigger->tgfoid))));
 	}
 }

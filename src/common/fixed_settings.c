@@ -9,6 +9,7 @@
 #include "catalog/namespace.h"
 #include "miscadmin.h"
 #include "utils/array.h"
+#include "utils/builtins.h"
 #include "utils/bytea.h"
 #include "utils/float.h"
 #include "utils/guc.h"
@@ -34,6 +35,7 @@ static const FixedSetting fixed_settings[] = {
 	{"array_nulls", "on", TESSERA_FIXED_READING},
 	{"xmloption", "content", TESSERA_FIXED_READING},
 	{"lc_monetary", "C", TESSERA_FIXED_MONEY},
+	{"quote_all_identifiers", "off", TESSERA_FIXED_QUOTES},
 };
 
 static bool
@@ -53,7 +55,9 @@ tessera_settings_are_fixed(int groups)
 		return false;
 	if ((groups & TESSERA_FIXED_READING) && (!Array_nulls || xmloption != XMLOPTION_CONTENT))
 		return false;
-	groups &= ~(TESSERA_FIXED_STYLES | TESSERA_FIXED_READING);
+	if ((groups & TESSERA_FIXED_QUOTES) && quote_all_identifiers)
+		return false;
+	groups &= ~(TESSERA_FIXED_STYLES | TESSERA_FIXED_READING | TESSERA_FIXED_QUOTES);
 	for (int i = 0; groups != 0 && i < lengthof(fixed_settings); i++)
 		if ((fixed_settings[i].group & groups) && !is_fixed(&fixed_settings[i]))
 			return false;

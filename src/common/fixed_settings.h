@@ -15,7 +15,8 @@ typedef enum TesseraFixedSettings
 	TESSERA_FIXED_NAMES = 4,	/* which names of objects need their schema */
 	TESSERA_FIXED_MONEY = 8,
 	TESSERA_FIXED_BYTES = 16,	/* the same bytes for the same value; not needed to read it */
-	TESSERA_FIXED_ALL = 31
+	TESSERA_FIXED_QUOTES = 32,	/* the same bytes for the same name */
+	TESSERA_FIXED_ALL = 63
 } TesseraFixedSettings;
 
 /* True if these groups' settings are what they are to be. Cheap: where they are, nothing has to be pushed. */

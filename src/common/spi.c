@@ -15,6 +15,7 @@
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
 
+#include "common/fixed_settings.h"
 #include "common/spi.h"
 
 #define SAVED_PLAN_ARGS 12
@@ -35,8 +36,8 @@ tessera_spi_begin(TesseraSpi *spi)
 {
 	/* nobody's code: fixed texts on the extension's own catalog, and functions of the server's and its own (spi.h) */
 	tessera_act_as_cluster(&spi->before);
-	spi->guc_level = NewGUCNestLevel();
-	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	/* texts of names, types and values that it makes or reads go to other nodes, and are compared with theirs */
+	spi->guc_level = tessera_fixed_settings_push(TESSERA_FIXED_NAMES | TESSERA_FIXED_QUOTES | TESSERA_FIXED_STYLES | TESSERA_FIXED_READING);
 	/* background workers have none */
 	spi->snapshot = !ActiveSnapshotSet();
 	if (spi->snapshot)

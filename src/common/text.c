@@ -11,8 +11,10 @@
 #include "utils/builtins.h"
 #include "utils/datetime.h"
 #include "utils/fmgrprotos.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 
+#include "common/fixed_settings.h"
 #include "common/text.h"
 
 char *
@@ -36,6 +38,36 @@ tessera_timestamp_text(TimestampTz time)
 	return pstrdup(text);
 }
 
+const char *
+tessera_quote(const char *name)
+{
+	int			nest = tessera_fixed_settings_push(TESSERA_FIXED_QUOTES);
+	const char *quoted = quote_identifier(name);
+
+	AtEOXact_GUC(true, nest);
+	return quoted;
+}
+
+char *
+tessera_quote_qualified(const char *schema, const char *name)
+{
+	int			nest = tessera_fixed_settings_push(TESSERA_FIXED_QUOTES);
+	char	   *quoted = quote_qualified_identifier(schema, name);
+
+	AtEOXact_GUC(true, nest);
+	return quoted;
+}
+
+char *
+tessera_type_text(Oid type, int32 typmod, bits16 flags)
+{
+	int			nest = tessera_fixed_settings_push(TESSERA_FIXED_QUOTES);
+	char	   *text = format_type_extended(type, typmod, flags);
+
+	AtEOXact_GUC(true, nest);
+	return text;
+}
+
 char *
 tessera_qualified_name(Oid relid)
 {
@@ -45,7 +77,7 @@ tessera_qualified_name(Oid relid)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("relation with OID %u does not exist", relid)));
-	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), name);
+	return tessera_quote_qualified(get_namespace_name(get_rel_namespace(relid)), name);
 }
 
 void

@@ -26,6 +26,7 @@
 #include "common/injection.h"
 #include "common/protocol.h"
 #include "common/spi_text.h"
+#include "common/text.h"
 #include "common/version_compat.h"
 #include "config/chunks.h"
 #include "config/membership.h"
@@ -214,13 +215,13 @@ check_reader(const TesseraRouting *routing, const char *name)
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("node \"%s\" cannot join: role \"%s\" of this node's conninfo cannot read the schema of this database", name, found.role),
 				 errdetail("It has no privilege to read %s.", found.relation),
-				 errhint("GRANT pg_read_all_data TO %s, on the config node, until the node has joined.", quote_identifier(found.role))));
+				 errhint("GRANT pg_read_all_data TO %s, on the config node, until the node has joined.", tessera_quote(found.role))));
 	if (found.mapping != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("node \"%s\" cannot join: role \"%s\" of this node's conninfo cannot read the schema of this database", name, found.role),
 				 errdetail("Only a superuser can read the %s.", found.mapping),
-				 errhint("ALTER ROLE %s SUPERUSER, until the node has joined.", quote_identifier(found.role))));
+				 errhint("ALTER ROLE %s SUPERUSER, until the node has joined.", tessera_quote(found.role))));
 }
 
 /* Was the database a shard or a router of this cluster, and removed? */
@@ -275,7 +276,7 @@ check_newcomer(const TesseraChange *change, const TesseraNodeFacts *here, bool *
 				 errmsg("role \"%s\" of the conninfo is not a superuser there", there->role),
 				 errdetail("A node that joins gets the schema with its owners and privileges."),
 				 errhint("ALTER ROLE %s SUPERUSER on that server until the node has joined; or join with a superuser, and name a member of "
-						 "tessera_internal with tessera.update_node() later.", quote_identifier(there->role))));
+						 "tessera_internal with tessera.update_node() later.", tessera_quote(there->role))));
 	check_compatible(change->name, here, there);
 	tessera_node_check(connection);
 	*former = is_former(connection, here, there);
@@ -381,7 +382,7 @@ fill_copies(const TesseraRouting *routing, int32 node_id, const char *node_id_te
 
 		if (!table->replicated)
 			continue;
-		name = quote_qualified_identifier(get_namespace_name(get_rel_namespace(table->relid)), get_rel_name(table->relid));
+		name = tessera_quote_qualified(get_namespace_name(get_rel_namespace(table->relid)), get_rel_name(table->relid));
 		tessera_call_lock_for_sharding(tessera_writing(tessera_to_node(table->node_id)), name, &has_rows);
 		if (table->node_id != routing->self)
 			tessera_call_learn_node(tessera_writing(tessera_to_node(table->node_id)), row);

@@ -16,6 +16,7 @@
 #include "common/privilege.h"
 #include "common/secrets.h"
 #include "common/spi_text.h"
+#include "common/text.h"
 #include "config/chunks.h"
 #include "config/membership.h"
 
@@ -62,7 +63,7 @@ verify_own_conninfo(const char *name, const char *conninfo, const TesseraNodeFac
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("role \"%s\" of the conninfo cannot open internal connections", there->role),
-				 errhint("Use a superuser, or GRANT tessera_internal TO %s.", quote_identifier(there->role))));
+				 errhint("Use a superuser, or GRANT tessera_internal TO %s.", tessera_quote(there->role))));
 }
 
 /* Everything that can be refused, before anything is written. */

@@ -13,6 +13,7 @@
 #include "utils/varlena.h"
 
 #include "common/spi_text.h"
+#include "common/text.h"
 #include "config/membership.h"
 
 static const char grants_sql[] =
@@ -68,7 +69,7 @@ append_settings(StringInfo out, const char *database)
 		char	   *name = tessera_admin_field(i, 2);
 
 		if (role)
-			appendStringInfo(out, "ALTER ROLE %s IN DATABASE %s SET %s TO ", quote_identifier(role), database, name);
+			appendStringInfo(out, "ALTER ROLE %s IN DATABASE %s SET %s TO ", tessera_quote(role), database, name);
 		else
 			appendStringInfo(out, "ALTER DATABASE %s SET %s TO ", database, name);
 		append_value(out, name, tessera_admin_field(i, 3));
@@ -79,7 +80,7 @@ append_settings(StringInfo out, const char *database)
 char *
 tessera_database_script(const char *database)
 {
-	const char *name = quote_identifier(database);
+	const char *name = tessera_quote(database);
 	char	   *comment = tessera_admin_value("SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = current_database()", 0,
 											  NULL);
 	StringInfoData out;

@@ -82,7 +82,7 @@ read_schemas(const char *schema, Schemas *schemas)
 		schemas->names[i] = spi_row_text(i, 1);
 		schemas->node_ids[i] = DatumGetInt32(spi_row_value(i, 2));
 		schemas->complete &= DatumGetBool(spi_row_value(i, 3));
-		appendStringInfo(&text, "%s%s", i > 0 ? ", " : "", quote_identifier(schemas->names[i]));
+		appendStringInfo(&text, "%s%s", i > 0 ? ", " : "", tessera_quote(schemas->names[i]));
 	}
 	schemas->text = text.data;
 	tessera_spi_end(&spi);

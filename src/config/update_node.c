@@ -14,6 +14,7 @@
 #include "common/errors.h"
 #include "common/protocol.h"
 #include "common/spi_text.h"
+#include "common/text.h"
 #include "config/chunks.h"
 #include "config/membership.h"
 #include "control/calls.h"
@@ -43,7 +44,7 @@ tessera_check_same_node(const TesseraRegistered *node, const TesseraNodeFacts *t
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("role \"%s\" of the conninfo cannot open internal connections", there->role),
-				 errhint("Use a superuser, or GRANT tessera_internal TO %s.", quote_identifier(there->role))));
+				 errhint("Use a superuser, or GRANT tessera_internal TO %s.", tessera_quote(there->role))));
 	if (there->cluster_id == NULL || !there->is_node || (strcmp(there->cluster_id, cluster_id) == 0 && there->node_id != node->node_id))
 		refuse_other(node, there, "its server");
 	if (strcmp(there->cluster_id, cluster_id) != 0)

@@ -41,6 +41,7 @@
 
 #include "common/errors.h"
 #include "common/subtransaction.h"
+#include "common/text.h"
 #include "control/calls.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
@@ -529,7 +530,7 @@ name_tables(TableNames *tables, List *locks)
 
 		if (name == NULL)
 			continue;
-		tables->names[tables->n] = quote_qualified_identifier(get_namespace_name(get_rel_namespace(lock->relid)), name);
+		tables->names[tables->n] = tessera_quote_qualified(get_namespace_name(get_rel_namespace(lock->relid)), name);
 		tables->modes[tables->n] = lock->mode;
 		names[tables->n] = CStringGetTextDatum(tables->names[tables->n]);
 		modes[tables->n] = Int32GetDatum(lock->mode);

@@ -32,6 +32,7 @@
 #include "parser/parse_utilcmd.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/portal.h"
@@ -40,6 +41,7 @@
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
+#include "common/fixed_settings.h"
 #include "common/injection.h"
 #include "common/subtransaction.h"
 #include "common/text.h"
@@ -132,9 +134,11 @@ tessera_is_unbuilt_index(Node *statement)
 char *
 tessera_unbuilt_index_text(const IndexStmt *statement)
 {
+	int			nest = tessera_fixed_settings_push(TESSERA_FIXED_QUOTES);
 	char	   *definition = pg_get_indexdef_string(statement->indexOid);
 	const char *start = statement->unique ? "CREATE UNIQUE INDEX " : "CREATE INDEX ";
 
+	AtEOXact_GUC(true, nest);
 	if (strncmp(definition, start, strlen(start)) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
@@ -193,7 +197,7 @@ tessera_drop_unbuilt_index(const TesseraOperation *operation, const ErrorData *e
 {
 	PushActiveSnapshot(GetTransactionSnapshot());
 	if (tessera_operation_failed(operation, error))
-		tessera_run_utility_text(psprintf("DROP INDEX IF EXISTS %s", quote_qualified_identifier(operation->schema, operation->object)));
+		tessera_run_utility_text(psprintf("DROP INDEX IF EXISTS %s", tessera_quote_qualified(operation->schema, operation->object)));
 	PopActiveSnapshot();
 }
 

@@ -37,6 +37,7 @@
 
 #include "common/acting_as.h"
 #include "common/errors.h"
+#include "common/fixed_settings.h"
 #include "common/injection.h"
 #include "common/spi.h"
 #include "common/text.h"
@@ -482,9 +483,11 @@ send_to_node(FanOut *f, const TesseraRouting *routing, int32 node_id, const char
 static int
 setting_texts(const char *array, Datum **texts, bool **nulls)
 {
+	int			nest = tessera_fixed_settings_push(TESSERA_FIXED_READING);
 	Datum		value = OidFunctionCall3(F_ARRAY_IN, CStringGetDatum(array), ObjectIdGetDatum(TEXTOID), Int32GetDatum(-1));
 	int			n;
 
+	AtEOXact_GUC(true, nest);
 	deconstruct_array(DatumGetArrayTypeP(value), TEXTOID, -1, false, TYPALIGN_INT, texts, nulls, &n);
 	return n;
 }

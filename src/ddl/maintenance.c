@@ -163,7 +163,7 @@ append_options(StringInfo text, List *options)
 	{
 		DefElem    *option = lfirst_node(DefElem, cell);
 
-		appendStringInfo(text, "%s%s", cell == list_head(options) ? " (" : ", ", quote_identifier(option->defname));
+		appendStringInfo(text, "%s%s", cell == list_head(options) ? " (" : ", ", tessera_quote(option->defname));
 		if (option->arg != NULL && (IsA(option->arg, Integer) || IsA(option->arg, Float)))
 			appendStringInfo(text, " %s", defGetString(option));
 		else if (option->arg != NULL)
@@ -209,7 +209,7 @@ text_for(Node *statement, List *targets, const TesseraNode *node)
 		any = true;
 	}
 	if (IsA(statement, ClusterStmt) && ((ClusterStmt *) statement)->indexname != NULL)
-		appendStringInfo(&text, " USING %s", quote_identifier(((ClusterStmt *) statement)->indexname));
+		appendStringInfo(&text, " USING %s", tessera_quote(((ClusterStmt *) statement)->indexname));
 	return any ? text.data : NULL;
 }
 

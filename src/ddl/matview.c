@@ -69,14 +69,14 @@ cluster_view(const TesseraRouting *routing, RangeVar *relation)
 void
 tessera_create_materialized_view(CreateTableAsStmt *statement, const char *schema)
 {
-	char	   *name = pstrdup(quote_qualified_identifier(schema, statement->into->rel->relname));
+	char	   *name = pstrdup(tessera_quote_qualified(schema, statement->into->rel->relname));
 	StringInfoData text;
 	ListCell   *cell;
 
 	initStringInfo(&text);
 	appendStringInfo(&text, "CREATE MATERIALIZED VIEW %s%s", statement->if_not_exists ? "IF NOT EXISTS " : "", name);
 	foreach(cell, statement->into->colNames)
-		appendStringInfo(&text, "%s%s%s", foreach_current_index(cell) == 0 ? " (" : ", ", quote_identifier(strVal(lfirst(cell))),
+		appendStringInfo(&text, "%s%s%s", foreach_current_index(cell) == 0 ? " (" : ", ", tessera_quote(strVal(lfirst(cell))),
 						 lnext(statement->into->colNames, cell) ? "" : ")");
 	tessera_append_into_options(&text, statement->into);
 	appendStringInfo(&text, " AS %s WITH NO DATA", tessera_query_text(copyObject(castNode(Query, statement->query))));
@@ -175,11 +175,11 @@ tessera_refresh_begin(TesseraUtility *utility, const TesseraRouting *routing)
 	owner = owner_of(view);
 	schema = get_namespace_name(get_rel_namespace(view));
 	name = staging_name(get_rel_name(view));
-	tessera_run_utility_text(psprintf("CREATE UNLOGGED TABLE %s (LIKE %s)", quote_qualified_identifier(schema, name),
-									  pstrdup(quote_qualified_identifier(schema, get_rel_name(view)))));
+	tessera_run_utility_text(psprintf("CREATE UNLOGGED TABLE %s (LIKE %s)", tessera_quote_qualified(schema, name),
+									  pstrdup(tessera_quote_qualified(schema, get_rel_name(view)))));
 	if (owner != GetUserId())
-		tessera_run_utility_text(psprintf("ALTER TABLE %s OWNER TO %s", quote_qualified_identifier(schema, name),
-										  quote_identifier(GetUserNameFromId(owner, false))));
+		tessera_run_utility_text(psprintf("ALTER TABLE %s OWNER TO %s", tessera_quote_qualified(schema, name),
+										  tessera_quote(GetUserNameFromId(owner, false))));
 	fill_staging(view, get_relname_relid(name, get_rel_namespace(view)), owner, utility);
 	CommandCounterIncrement();
 	return true;
@@ -192,7 +192,7 @@ tessera_refresh_end(TesseraUtility *utility)
 	Oid			view = RangeVarGetRelid(statement->relation, NoLock, false);
 
 	if (!statement->skipData)
-		tessera_run_utility_text(psprintf("DROP TABLE %s", quote_qualified_identifier(get_namespace_name(get_rel_namespace(view)),
+		tessera_run_utility_text(psprintf("DROP TABLE %s", tessera_quote_qualified(get_namespace_name(get_rel_namespace(view)),
 																						staging_name(get_rel_name(view)))));
 }
 

@@ -40,7 +40,7 @@ shard_like(Oid partition, const TesseraTable *root, const TesseraRouting *routin
 
 	initStringInfo(&columns);
 	for (int i = 0; i < root->nkeys; i++)
-		appendStringInfo(&columns, "%s%s", i > 0 ? ", " : "", quote_identifier(get_attname(root->relid, root->keys[i], false)));
+		appendStringInfo(&columns, "%s%s", i > 0 ? ", " : "", tessera_quote(get_attname(root->relid, root->keys[i], false)));
 	return psprintf("SELECT tessera.shard_table(%s, %s%s, colocate_with => %s)", quote_literal_cstr(tessera_qualified_name(partition)),
 					quote_literal_cstr(columns.data), tessera_routing_group(routing, root->group)->hashed ? ", strategy => 'hash'" : "",
 					quote_literal_cstr(tessera_qualified_name(root->relid)));

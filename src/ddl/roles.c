@@ -20,6 +20,7 @@
 #include "utils/memutils.h"
 
 #include "common/spi.h"
+#include "common/text.h"
 #include "control/calls.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
@@ -87,7 +88,7 @@ text_for(RoleStatement *r, int32 node_id)
 			if (role->roletype != ROLESPEC_CSTRING)
 				return tessera_utility_text(r->utility);
 			if (role_exists(node_id, role->rolename))
-				appendStringInfo(&text, "%s%s", text.len ? ", " : "DROP ROLE ", quote_identifier(role->rolename));
+				appendStringInfo(&text, "%s%s", text.len ? ", " : "DROP ROLE ", tessera_quote(role->rolename));
 		}
 		return text.len ? text.data : NULL;
 	}

@@ -19,6 +19,7 @@
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 
+#include "common/text.h"
 #include "ddl/ddl.h"
 #include "session/internal_connection.h"
 #include "transaction/constraint_modes.h"
@@ -70,7 +71,7 @@ qualified_name(Relation catalog, const RangeVar *constraint, const TesseraRoutin
 
 		if (!OidIsValid(lfirst_oid(cell)) || !find_constraint(catalog, lfirst_oid(cell), constraint->relname, routing, &of_cluster))
 			continue;
-		return of_cluster ? quote_qualified_identifier(get_namespace_name(lfirst_oid(cell)), constraint->relname) : NULL;
+		return of_cluster ? tessera_quote_qualified(get_namespace_name(lfirst_oid(cell)), constraint->relname) : NULL;
 	}
 	return NULL;
 }

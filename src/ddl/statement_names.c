@@ -17,6 +17,7 @@
 #include "tcop/utility.h"
 #include "utils/builtins.h"
 
+#include "common/text.h"
 #include "ddl/ddl.h"
 
 /* As quote_identifier writes no name, it is none of a schema. */
@@ -43,7 +44,7 @@ role_name(const RoleSpec *role)
 static List *
 role_key(List *keys, const char *role)
 {
-	return lappend(keys, psprintf("role %s", quote_identifier(role)));
+	return lappend(keys, psprintf("role %s", tessera_quote(role)));
 }
 
 static List *
@@ -104,7 +105,7 @@ default_privileges(const AlterDefaultPrivilegesStmt *statement)
 				roles = lappend(roles, unconstify(char *, role_name(lfirst_node(RoleSpec, other))));
 		else if (strcmp(option->defname, "schemas") == 0)
 			foreach(other, (List *) option->arg)
-				schemas = lappend(schemas, unconstify(char *, quote_identifier(strVal(lfirst(other)))));
+				schemas = lappend(schemas, unconstify(char *, tessera_quote(strVal(lfirst(other)))));
 	}
 	if (roles == NIL)
 		roles = list_make1(GetUserNameFromId(GetUserId(), false));
@@ -112,20 +113,20 @@ default_privileges(const AlterDefaultPrivilegesStmt *statement)
 		schemas = list_make1(ANY_SCHEMA);
 	foreach(cell, roles)
 		foreach(other, schemas)
-			keys = lappend(keys, psprintf("default privileges of %s in %s", quote_identifier(lfirst(cell)), (char *) lfirst(other)));
+			keys = lappend(keys, psprintf("default privileges of %s in %s", tessera_quote(lfirst(cell)), (char *) lfirst(other)));
 	return keys;
 }
 
 static List *
 user_mapping(const RoleSpec *user, const char *server)
 {
-	return list_make1(psprintf("user mapping of %s on %s", quote_identifier(role_name(user)), quote_identifier(server)));
+	return list_make1(psprintf("user mapping of %s on %s", tessera_quote(role_name(user)), tessera_quote(server)));
 }
 
 static List *
 schema_key(List *keys, const char *schema)
 {
-	return lappend(keys, psprintf("schema %s", quote_identifier(schema)));
+	return lappend(keys, psprintf("schema %s", tessera_quote(schema)));
 }
 
 /* A name of the kind that the command says. */
@@ -146,7 +147,7 @@ spelled(Node *object)
 	if (object == NULL)
 		return text.data;
 	if (IsA(object, String))
-		appendStringInfoString(&text, quote_identifier(strVal(object)));
+		appendStringInfoString(&text, tessera_quote(strVal(object)));
 	else if (IsA(object, TypeName))
 		appendStringInfoString(&text, TypeNameToString((TypeName *) object));
 	else if (IsA(object, ObjectWithArgs))

@@ -25,6 +25,7 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 
+#include "common/text.h"
 #include "ddl/ddl.h"
 
 #define EXTENSION "tessera"
@@ -114,7 +115,7 @@ add_relid(TesseraStatementObjects *named, const TesseraRouting *routing, Oid rel
 	}
 	named->cluster = name;
 	named->namespaces = list_append_unique_oid(named->namespaces, namespace);
-	add_key(named, psprintf("relation %s", quote_qualified_identifier(get_namespace_name(namespace), name)));
+	add_key(named, psprintf("relation %s", tessera_quote_qualified(get_namespace_name(namespace), name)));
 }
 
 static void
@@ -156,7 +157,7 @@ add_new_relation(TesseraStatementObjects *named, RangeVar *relation)
 		return;
 	named->namespaces = list_append_unique_oid(named->namespaces, namespace);
 	named->makes_in = list_append_unique_oid(named->makes_in, namespace);
-	add_key(named, psprintf("relation %s", quote_qualified_identifier(get_namespace_name(namespace), relation->relname)));
+	add_key(named, psprintf("relation %s", tessera_quote_qualified(get_namespace_name(namespace), relation->relname)));
 }
 
 /* True if a query as it is written names a temporary relation: a view of it is a temporary one, wherever its name would be. */
@@ -229,7 +230,7 @@ add_object(TesseraStatementObjects *named, const TesseraRouting *routing, Node *
 			if (IsA(object, String))
 			{
 				named->cluster = strVal(object);
-				add_key(named, psprintf("schema %s", quote_identifier(strVal(object))));
+				add_key(named, psprintf("schema %s", tessera_quote(strVal(object))));
 			}
 			break;
 		default:
@@ -370,7 +371,7 @@ add_new_schema(TesseraStatementObjects *named, const AlterObjectSchemaStmt *stat
 	named->namespaces = list_append_unique_oid(named->namespaces, namespace);
 	if (named->written != NIL)
 		named->makes_in = list_append_unique_oid(named->makes_in, namespace);
-	add_key(named, psprintf("relation %s", quote_qualified_identifier(statement->newschema, statement->relation->relname)));
+	add_key(named, psprintf("relation %s", tessera_quote_qualified(statement->newschema, statement->relation->relname)));
 }
 
 /* RENAME, SET SCHEMA, DEPENDS ON: a relation, or another object. */

@@ -14,6 +14,7 @@
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
 
+#include "common/text.h"
 #include "ddl/ddl.h"
 #include "ddl/statement_text.h"
 
@@ -52,13 +53,13 @@ create_extension_text(CreateExtensionStmt *statement)
 	bool		cascade = false;
 
 	initStringInfo(&text);
-	appendStringInfo(&text, "CREATE EXTENSION %s%s", statement->if_not_exists ? "IF NOT EXISTS " : "", quote_identifier(statement->extname));
+	appendStringInfo(&text, "CREATE EXTENSION %s%s", statement->if_not_exists ? "IF NOT EXISTS " : "", tessera_quote(statement->extname));
 	foreach(cell, statement->options)
 	{
 		DefElem    *option = lfirst_node(DefElem, cell);
 
 		if (strcmp(option->defname, "schema") == 0)
-			appendStringInfo(&text, " SCHEMA %s", quote_identifier(defGetString(option)));
+			appendStringInfo(&text, " SCHEMA %s", tessera_quote(defGetString(option)));
 		else if (strcmp(option->defname, "cascade") == 0)
 			cascade = defGetBoolean(option);
 	}
@@ -82,7 +83,7 @@ tessera_statement_text(TesseraUtility *utility)
 		char	   *version = installed_version(name);
 
 		if (version)
-			return psprintf("ALTER EXTENSION %s UPDATE TO %s", quote_identifier(name), quote_literal_cstr(version));
+			return psprintf("ALTER EXTENSION %s UPDATE TO %s", tessera_quote(name), quote_literal_cstr(version));
 	}
 	/* by the name that it has got here */
 	if (tessera_is_unbuilt_index(statement))

@@ -81,8 +81,8 @@ append_column(StringInfo text, const char *name, Node *expression)
 				(errcode(ERRCODE_INDETERMINATE_COLLATION),
 				 errmsg("no collation was derived for column \"%s\" with collatable type %s", name, format_type_be(type)),
 				 errhint("Use the COLLATE clause to set the collation explicitly.")));
-	appendStringInfo(text, "%s %s", quote_identifier(name),
-					 format_type_extended(type, exprTypmod(expression), FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY));
+	appendStringInfo(text, "%s %s", tessera_quote(name),
+					 tessera_type_text(type, exprTypmod(expression), FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY));
 	if (OidIsValid(collation) && collation != get_typcollation(type))
 		appendStringInfo(text, " COLLATE %s", generate_collation_name(collation));
 }
@@ -93,20 +93,20 @@ tessera_append_into_options(StringInfo text, IntoClause *into)
 	ListCell   *cell;
 
 	if (into->accessMethod)
-		appendStringInfo(text, " USING %s", quote_identifier(into->accessMethod));
+		appendStringInfo(text, " USING %s", tessera_quote(into->accessMethod));
 	foreach(cell, into->options)
 	{
 		DefElem    *option = lfirst_node(DefElem, cell);
 
 		appendStringInfo(text, "%s%s%s%s = %s", foreach_current_index(cell) == 0 ? " WITH (" : ", ",
-						 option->defnamespace ? quote_identifier(option->defnamespace) : "",
-						 option->defnamespace ? "." : "", quote_identifier(option->defname),
+						 option->defnamespace ? tessera_quote(option->defnamespace) : "",
+						 option->defnamespace ? "." : "", tessera_quote(option->defname),
 						 option->arg ? quote_literal_cstr(defGetString(option)) : "true");
 	}
 	if (into->options)
 		appendStringInfoChar(text, ')');
 	if (into->tableSpaceName)
-		appendStringInfo(text, " TABLESPACE %s", quote_identifier(into->tableSpaceName));
+		appendStringInfo(text, " TABLESPACE %s", tessera_quote(into->tableSpaceName));
 }
 
 static char *
@@ -119,7 +119,7 @@ create_text(CreateTableAsStmt *statement, Query *query, const char *schema)
 
 	initStringInfo(&text);
 	appendStringInfo(&text, "CREATE %sTABLE %s%s (", into->rel->relpersistence == RELPERSISTENCE_UNLOGGED ? "UNLOGGED " : "",
-					 statement->if_not_exists ? "IF NOT EXISTS " : "", quote_qualified_identifier(schema, into->rel->relname));
+					 statement->if_not_exists ? "IF NOT EXISTS " : "", tessera_quote_qualified(schema, into->rel->relname));
 	foreach(cell, query->targetList)
 	{
 		TargetEntry *entry = lfirst_node(TargetEntry, cell);
@@ -266,7 +266,7 @@ static void
 change_own_right(Oid relid, const char *format)
 {
 	tessera_run_utility_text(psprintf(format, tessera_qualified_name(relid),
-									  quote_identifier(GetUserNameFromId(GetUserId(), false))));
+									  tessera_quote(GetUserNameFromId(GetUserId(), false))));
 }
 
 /*

@@ -33,6 +33,7 @@
 #include "catalog/change.h"
 #include "catalog/relation.h"
 #include "common/spi.h"
+#include "common/text.h"
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"
 
@@ -340,7 +341,7 @@ insert_table(TesseraTrack *track, const TesseraRouting *routing, Oid relid)
 	static const Oid types[] = {UUIDOID, NAMEOID, NAMEOID, OIDOID};
 	char	   *schema = get_namespace_name(get_rel_namespace(relid));
 	char	   *table = get_rel_name(relid);
-	char	   *qualified = quote_qualified_identifier(schema, table);
+	char	   *qualified = tessera_quote_qualified(schema, table);
 	NameData	names[2];
 	Datum		values[4];
 
@@ -373,7 +374,7 @@ write_created(TesseraTrack *track, const TesseraRouting *routing)
 			continue;
 		if (track->home != 0)
 			place_schema(track, schema, track->home);
-		changelog(track, routing, "create_schema", quote_identifier(schema));
+		changelog(track, routing, "create_schema", tessera_quote(schema));
 	}
 	foreach(cell, track->created)
 	{
@@ -510,7 +511,7 @@ write_dropped_schemas(TesseraTrack *track, const TesseraRouting *routing)
 			SPI_OK_DELETE, 1, types, &value);
 		run("DELETE FROM tessera.sequence_fence WHERE schema_name = $1", SPI_OK_DELETE, 1, types, &value);
 		run("DELETE FROM tessera.schema_placement WHERE schema_name = $1", SPI_OK_DELETE, 1, types, &value);
-		changelog(track, routing, "drop_schema", quote_identifier(lfirst(cell)));
+		changelog(track, routing, "drop_schema", tessera_quote(lfirst(cell)));
 	}
 }
 

@@ -154,7 +154,7 @@ shards_accept(TesseraRoute *route, TesseraShardRunRequest *request)
 	TesseraConnection **connections = palloc0(sizeof(TesseraConnection *) * copy->nstreams);
 	bool		all = true;
 
-	values[0] = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(copy->rel)), RelationGetRelationName(copy->rel));
+	values[0] = tessera_quote_qualified(get_namespace_name(RelationGetNamespace(copy->rel)), RelationGetRelationName(copy->rel));
 	if (copy->group)
 		values[1] = tessera_uuid_text(&copy->group->group_id);
 	for (int i = 0; i < copy->nstreams; i++)
@@ -239,7 +239,7 @@ append_names(StringInfo sql, const char *option, List *names)
 		return;
 	appendStringInfo(sql, ", %s (", option);
 	foreach(cell, names)
-		appendStringInfo(sql, "%s%s", foreach_current_index(cell) ? ", " : "", quote_identifier(strVal(lfirst(cell))));
+		appendStringInfo(sql, "%s%s", foreach_current_index(cell) ? ", " : "", tessera_quote(strVal(lfirst(cell))));
 	appendStringInfoChar(sql, ')');
 }
 
@@ -272,10 +272,10 @@ make_sql(Copy *copy, List *columns)
 
 	initStringInfo(&sql);
 	appendStringInfo(&sql, "COPY %s",
-					 quote_qualified_identifier(get_namespace_name(RelationGetNamespace(copy->rel)), RelationGetRelationName(copy->rel)));
+					 tessera_quote_qualified(get_namespace_name(RelationGetNamespace(copy->rel)), RelationGetRelationName(copy->rel)));
 	foreach(cell, columns)
 		appendStringInfo(&sql, "%s%s", foreach_current_index(cell) ? ", " : " (",
-						 quote_identifier(NameStr(TupleDescAttr(RelationGetDescr(copy->rel), lfirst_int(cell) - 1)->attname)));
+						 tessera_quote(NameStr(TupleDescAttr(RelationGetDescr(copy->rel), lfirst_int(cell) - 1)->attname)));
 	appendStringInfoString(&sql, columns ? ") FROM STDIN (" : " FROM STDIN (");
 	if (copy->raw)
 		append_line_options(&sql, &copy->input->opts);
@@ -610,9 +610,9 @@ insert_text(Copy *copy)
 	initStringInfo(&names);
 	foreach(cell, copy->input->attnumlist)
 		appendStringInfo(&names, "%s%s", foreach_current_index(cell) ? ", " : "",
-						 quote_identifier(NameStr(TupleDescAttr(RelationGetDescr(copy->rel), lfirst_int(cell) - 1)->attname)));
+						 tessera_quote(NameStr(TupleDescAttr(RelationGetDescr(copy->rel), lfirst_int(cell) - 1)->attname)));
 	return psprintf("INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM %s", tessera_qualified_name(RelationGetRelid(copy->rel)),
-					names.data, names.data, quote_identifier(COPIED_ROWS));
+					names.data, names.data, tessera_quote(COPIED_ROWS));
 }
 
 /* The input's rows into the tuple store; the INSERT computes defaults. */

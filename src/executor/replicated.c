@@ -39,6 +39,7 @@
 #include "common/fixed_settings.h"
 #include "common/injection.h"
 #include "common/protocol.h"
+#include "common/text.h"
 #include "common/version_compat.h"
 #include "common/wire.h"
 #include "control/calls.h"
@@ -431,7 +432,7 @@ begin_table(Applier *applier)
 	if (!OidIsValid(relid))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("replicated table %s does not exist on this node", quote_qualified_identifier(schema, name))));
+				 errmsg("replicated table %s does not exist on this node", tessera_quote_qualified(schema, name))));
 	applier->rel = table_open(relid, RowExclusiveLock);
 	/* its indexes' expressions are simplified when they are opened: constant calls of the owner's functions in them run */
 	tessera_act_as_owner(&before, applier->rel->rd_rel->relowner);
@@ -449,7 +450,7 @@ begin_table(Applier *applier)
 		if (applier->columns[i] <= 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_UNDEFINED_COLUMN),
-					 errmsg("replicated table %s has no column \"%s\" on this node", quote_qualified_identifier(schema, name), column)));
+					 errmsg("replicated table %s has no column \"%s\" on this node", tessera_quote_qualified(schema, name), column)));
 		attribute = TupleDescAttr(RelationGetDescr(applier->rel), applier->columns[i] - 1);
 		applier->types[i] = tessera_stored_type(attribute->atttypid, attribute->atttypmod);
 	}

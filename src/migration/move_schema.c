@@ -101,7 +101,7 @@ register_move(TesseraMove *move, const char *schema)
 	move->id = tessera_uuid_text(registered.migration_id);
 	move->donor = registered.donor;
 	move->joined = registered.joined;
-	if (!move->quiet && strcmp(registered.schemas, quote_identifier(schema)) != 0)
+	if (!move->quiet && strcmp(registered.schemas, tessera_quote(schema)) != 0)
 		ereport(NOTICE,
 				(errmsg("schemas %s move together", registered.schemas),
 				 errdetail("Foreign keys or inheritance tie their tables, which live on one shard.")));

@@ -21,6 +21,7 @@
 
 #include "catalog/portable_types.h"
 #include "planner/closed_select.h"
+#include "planner/cursor_rows.h"
 #include "planner/statement_plan.h"
 
 static bool
@@ -296,6 +297,6 @@ tessera_plan_closed_select(Query *query, int cursor_options, const TesseraRoutin
 	if (query->limitCount != NULL || query->limitOffset != NULL)
 		put_above(plan, (Plan *) limit_plan(plan->planTree, query), query);
 	if ((cursor_options & CURSOR_OPT_SCROLL) && !ExecSupportsBackwardScan(plan->planTree))
-		plan->planTree = materialize_finished_plan(plan->planTree);
+		plan->planTree = tessera_materialize(plan->planTree);
 	return plan;
 }

@@ -184,6 +184,34 @@ mark_scans(Plan *plan, bool able)
 	mark_scans(plan->righttree, able);
 }
 
+/* The columns of a node above a finished plan, as core gives them to Sort and Material: setrefs.c. */
+static List *
+columns_below(List *below)
+{
+	List	   *columns = NIL;
+	ListCell   *cell;
+
+	foreach(cell, below)
+	{
+		TargetEntry *entry = flatCopyTargetEntry(lfirst_node(TargetEntry, cell));
+
+		if (!IsA(entry->expr, Const))
+			entry->expr = (Expr *) makeVar(OUTER_VAR, entry->resno, exprType((Node *) entry->expr), exprTypmod((Node *) entry->expr),
+										   exprCollation((Node *) entry->expr), 0);
+		columns = lappend(columns, entry);
+	}
+	return columns;
+}
+
+Plan *
+tessera_materialize(Plan *plan)
+{
+	Plan	   *above = materialize_finished_plan(plan);
+
+	above->targetlist = columns_below(plan->targetlist);
+	return above;
+}
+
 PlannedStmt *
 tessera_keep_rows(PlannedStmt *plan, bool whole)
 {
@@ -195,6 +223,6 @@ tessera_keep_rows(PlannedStmt *plan, bool whole)
 	goes_back = whole || ExecSupportsBackwardScan(plan->planTree);
 	mark_scans(plan->planTree, false);
 	if (goes_back)
-		plan->planTree = materialize_finished_plan(plan->planTree);
+		plan->planTree = tessera_materialize(plan->planTree);
 	return plan;
 }

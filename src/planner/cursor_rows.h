@@ -23,6 +23,12 @@ extern bool tessera_has_positions(Query *query, Index rti);
 extern bool tessera_may_scroll(int cursor_options);
 
 /*
+ * A plan that keeps what the plan has returned, to go back to. materialize_finished_plan of the server is for plans whose references are not set yet:
+ * it takes over the columns' expressions, which nobody can print above the node that evaluates them (auto_explain).
+ */
+extern Plan *tessera_materialize(Plan *plan);
+
+/*
  * Makes such a cursor readable backwards if its plan would allow that on one server. Shards send each row only once, so the rows that were shown are
  * kept. Returns the plan.
  */

@@ -23,6 +23,7 @@
 
 #include "catalog/relation.h"
 #include "common/range_table.h"
+#include "common/text.h"
 #include "executor/plan_private.h"
 #include "executor/scan_frame.h"
 #include "planner/key_update.h"
@@ -263,7 +264,7 @@ insert_query(Query *update, Relation relation, List *columns, List *locked)
 static char *
 delete_text(Relation relation)
 {
-	const char *table = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(relation)), RelationGetRelationName(relation));
+	const char *table = tessera_quote_qualified(get_namespace_name(RelationGetNamespace(relation)), RelationGetRelationName(relation));
 
 	if (relation->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
 		return psprintf("DELETE FROM %s WHERE ctid OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.tid[])", table);

@@ -39,6 +39,7 @@
 #include "executor/scan_frame.h"
 #include "executor/source_position.h"
 #include "executor/targets.h"
+#include "planner/cursor_rows.h"
 #include "planner/pruning_conditions.h"
 #include "planner/statement_plan.h"
 #include "planner/target_view.h"
@@ -182,7 +183,7 @@ tessera_wrap_plan(Query *query, CustomScan *scan, int cursor_options)
 	scan->scan.plan.plan_width = 64;
 
 	if ((cursor_options & CURSOR_OPT_SCROLL) && !ExecSupportsBackwardScan(top))
-		top = materialize_finished_plan(top);
+		top = tessera_materialize(top);
 
 	plan->commandType = query->commandType;
 	plan->queryId = query->queryId;

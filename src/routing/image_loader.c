@@ -28,6 +28,7 @@
 
 #include "catalog/identity.h"
 #include "catalog/relation.h"
+#include "common/text.h"
 #include "routing/image.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_partition_id);
@@ -389,8 +390,9 @@ read_cluster_table(Loader *loader, HeapTuple tuple, TupleDesc desc)
 
 /* The same on every node: a partition has no row of the catalog. */
 static pg_uuid_t
-partition_id(const pg_uuid_t *root, const char *name)
+partition_id(const pg_uuid_t *root, const char *schema, const char *partition)
 {
+	const char *name = tessera_quote_qualified(schema, partition);
 	pg_uuid_t	id;
 	uint64		parts[2];
 
@@ -401,21 +403,20 @@ partition_id(const pg_uuid_t *root, const char *name)
 	return id;
 }
 
-/* tessera_internal.partition_id(root uuid, name text) returns uuid */
+/* tessera_internal.partition_id(root uuid, schema_name name, name name) returns uuid */
 Datum
 tessera_internal_partition_id(PG_FUNCTION_ARGS)
 {
 	pg_uuid_t  *id = palloc(sizeof(pg_uuid_t));
 
-	*id = partition_id(PG_GETARG_UUID_P(0), text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	*id = partition_id(PG_GETARG_UUID_P(0), NameStr(*PG_GETARG_NAME(1)), NameStr(*PG_GETARG_NAME(2)));
 	PG_RETURN_UUID_P(id);
 }
 
 static void
 derive_partition_id(TesseraTable *partition, const TesseraTable *root)
 {
-	partition->table_id = partition_id(&root->table_id, quote_qualified_identifier(get_namespace_name(get_rel_namespace(partition->relid)),
-																				   get_rel_name(partition->relid)));
+	partition->table_id = partition_id(&root->table_id, get_namespace_name(get_rel_namespace(partition->relid)), get_rel_name(partition->relid));
 }
 
 /*

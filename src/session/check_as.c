@@ -45,6 +45,7 @@
 #include "utils/lsyscache.h"
 
 #include "common/acting_as.h"
+#include "common/text.h"
 #include "session/check_as.h"
 #include "session/internal_connection.h"
 
@@ -186,7 +187,7 @@ fix_search_path(void)
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("a view of another owner cannot be read while the schema \"$user\" is on the search path"),
 					 errhint("Rename the schema, or set search_path without it.")));
-		appendStringInfo(&path, "%s%s", path.len > 0 ? ", " : "", quote_identifier(name));
+		appendStringInfo(&path, "%s%s", path.len > 0 ? ", " : "", tessera_quote(name));
 	}
 	(void) set_config_option("search_path", path.data, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	pfree(path.data);

@@ -340,6 +340,7 @@ set_session_defaults(void)
 		{"statement_timeout", "0"},
 		{"idle_in_transaction_session_timeout", "0"},
 		{"idle_session_timeout", "0"},
+		{"quote_all_identifiers", "off"},
 	};
 
 	for (int i = 0; i < lengthof(defaults); i++)

@@ -184,13 +184,13 @@ text_for(VacuumStmt *statement, const Target *target)
 	{
 		DefElem    *option = lfirst_node(DefElem, cell);
 
-		appendStringInfo(&text, "%s%s %s", cell == list_head(statement->options) ? " (" : ", ", quote_identifier(option->defname),
+		appendStringInfo(&text, "%s%s %s", cell == list_head(statement->options) ? " (" : ", ", tessera_quote(option->defname),
 						 defGetBoolean(option) ? "true" : "false");
 	}
 	appendStringInfo(&text, "%s %s", statement->options ? ")" : "",
 					 tessera_qualified_name(target->relid));
 	foreach(cell, target->relation ? target->relation->va_cols : NIL)
-		appendStringInfo(&text, "%s%s", cell == list_head(target->relation->va_cols) ? " (" : ", ", quote_identifier(strVal(lfirst(cell))));
+		appendStringInfo(&text, "%s%s", cell == list_head(target->relation->va_cols) ? " (" : ", ", tessera_quote(strVal(lfirst(cell))));
 	if (target->relation && target->relation->va_cols)
 		appendStringInfoChar(&text, ')');
 	return text.data;

@@ -5,12 +5,17 @@
  * An entry is made at first use and dropped when the relation's cache entry is invalidated: the writer of a row of the table sends that invalidation
  * at commit. It also ends with the group's version, as rows of shards that own nothing of a table do not count. What the cache gives out are copies.
  * Each entry has a context of its own below TopMemoryContext; working memory of a load goes at its end.
+ *
+ * A type with an ANALYZE function of its own (PostGIS) has kinds of statistics that only its own selectivity functions know, and these take it for
+ * granted that a tuple has them. They can neither be read nor merged here, so a column of such a type has no tuple: its functions know what to guess
+ * of a column that was never analyzed.
  */
 #include "postgres.h"
 
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/table.h"
+#include "access/transam.h"
 #include "catalog/pg_statistic.h"
 #include "catalog/pg_type.h"
 #include "utils/array.h"
@@ -19,6 +24,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 
 #include "statistics/column_merge.h"
 #include "statistics/table_statistics.h"
@@ -27,7 +33,8 @@ typedef struct Column
 {
 	AttrNumber	attnum;
 	bool		inherit;
-	HeapTuple	tuple;
+	int32		width;
+	HeapTuple	tuple;			/* NULL: only functions of the type itself could read it */
 } Column;
 
 typedef struct Entry
@@ -200,12 +207,28 @@ is_disjoint(const TesseraTable *table, AttrNumber attnum)
 	return table->group >= 0 && table->nkeys == 1 && table->keys[0] == attnum;
 }
 
+/* True if an ANALYZE function that is none of the server's decides what the statistics of a column of that type are. Domains have their base's. */
+static bool
+is_analyzed_by_others(Oid type)
+{
+	HeapTuple	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(type));
+	Oid			function;
+
+	if (!HeapTupleIsValid(tuple))
+		return true;
+	function = ((Form_pg_type) GETSTRUCT(tuple))->typanalyze;
+	ReleaseSysCache(tuple);
+	return function >= FirstGenbkiObjectId;
+}
+
 /* Merges one column of all shards, if any has it; into entry->columns, whose tuples are made in its context. */
 static void
-merge_column(Entry *entry, TupleDesc desc, const TesseraTable *table, const Shard *shards, int nshards, AttrNumber attnum, bool inherit)
+merge_column(Entry *entry, TupleDesc desc, const TesseraTable *table, const Shard *shards, int nshards, Form_pg_attribute att, bool inherit)
 {
+	AttrNumber	attnum = att->attnum;
 	TesseraColumnPart *parts = palloc(sizeof(TesseraColumnPart) * Max(nshards, 1));
 	TesseraColumnStatistics *merged;
+	Column	   *column;
 	MemoryContext before;
 	int			n = 0;
 
@@ -220,9 +243,11 @@ merge_column(Entry *entry, TupleDesc desc, const TesseraTable *table, const Shar
 		return;
 	merged = tessera_merge_statistics(parts, n, is_disjoint(table, attnum));
 	before = MemoryContextSwitchTo(entry->context);
-	entry->columns[entry->ncolumns].attnum = attnum;
-	entry->columns[entry->ncolumns].inherit = inherit;
-	entry->columns[entry->ncolumns++].tuple = form_tuple(desc, entry->relid, merged);
+	column = &entry->columns[entry->ncolumns++];
+	column->attnum = attnum;
+	column->inherit = inherit;
+	column->width = merged->width;
+	column->tuple = is_analyzed_by_others(att->atttypid) ? NULL : form_tuple(desc, entry->relid, merged);
 	MemoryContextSwitchTo(before);
 }
 
@@ -252,10 +277,10 @@ load_columns(Entry *entry, const TesseraTable *table, List *rows, Relation rel)
 		nshards++;
 	}
 	entry->columns = MemoryContextAlloc(entry->context, sizeof(Column) * Max(most, 1));
-	for (int attnum = 1; attnum <= RelationGetNumberOfAttributes(rel); attnum++)
+	for (int i = 0; i < RelationGetNumberOfAttributes(rel); i++)
 	{
-		merge_column(entry, RelationGetDescr(statistics), table, shards, nshards, attnum, false);
-		merge_column(entry, RelationGetDescr(statistics), table, shards, nshards, attnum, true);
+		merge_column(entry, RelationGetDescr(statistics), table, shards, nshards, TupleDescAttr(RelationGetDescr(rel), i), false);
+		merge_column(entry, RelationGetDescr(statistics), table, shards, nshards, TupleDescAttr(RelationGetDescr(rel), i), true);
 	}
 	table_close(statistics, AccessShareLock);
 }
@@ -338,7 +363,7 @@ tessera_column_width(const TesseraRouting *routing, const TesseraTable *table, A
 
 	for (int i = 0; i < entry->ncolumns; i++)
 		if (entry->columns[i].attnum == attnum)
-			return ((Form_pg_statistic) GETSTRUCT(entry->columns[i].tuple))->stawidth;
+			return entry->columns[i].width;
 	return 0;
 }
 
@@ -349,6 +374,6 @@ tessera_column_statistics(const TesseraRouting *routing, const TesseraTable *tab
 
 	for (int i = 0; i < entry->ncolumns; i++)
 		if (entry->columns[i].attnum == attnum && entry->columns[i].inherit == inherit)
-			return heap_copytuple(entry->columns[i].tuple);
+			return entry->columns[i].tuple ? heap_copytuple(entry->columns[i].tuple) : NULL;
 	return NULL;
 }

@@ -3,8 +3,8 @@
  *	  pg_statistic rows as JSON and back; see statistics_json.h.
  *
  * The rows are read by a scan and not through the syscache: the worker that looks at all tables would keep all of them in memory. Values are printed
- * by the types' own output functions, with intervals as ISO 8601, floats exact and dates as ISO, so that reading needs no settings. No function of a
- * user is called: types are built in, and enums are looked up by label.
+ * by the types' own output functions, with intervals as ISO 8601, floats exact and dates as ISO, which nodes of any version and settings can read.
+ * No function of a user is called: types are built in, and enums are looked up by label.
  */
 #include "postgres.h"
 
@@ -30,6 +30,7 @@
 #include "utils/regproc.h"
 #include "utils/syscache.h"
 
+#include "common/fixed_settings.h"
 #include "statistics/statistics_json.h"
 
 /*
@@ -254,6 +255,7 @@ tessera_statistics_to_json(Relation rel)
 	(void) set_config_option("datestyle", "ISO", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	(void) set_config_option("intervalstyle", "iso_8601", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	(void) set_config_option("extra_float_digits", "1", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	(void) set_config_option("quote_all_identifiers", "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	initStringInfo(&out);
 	appendStringInfoChar(&out, '[');
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
@@ -365,7 +367,7 @@ read_values(JsonbContainer *array, Oid type, TesseraStatisticsSlot *slot)
 	return true;
 }
 
-/* The type of a slot's values, by name; InvalidOid if it is none that may travel here. candidates: the column's own, its element's... */
+/* The type of a slot's values, by name; InvalidOid if it is none that may travel here. candidates: the column's own, that of its parts, lengths. */
 static Oid
 type_of_values(const char *name, Oid column)
 {
@@ -376,6 +378,8 @@ type_of_values(const char *name, Oid column)
 		candidates[1] = getBaseType(get_element_type(candidates[1]));
 	else if (candidates[1] == TSVECTOROID)
 		candidates[1] = TEXTOID;
+	else if (get_typtype(candidates[1]) == TYPTYPE_MULTIRANGE)
+		candidates[1] = get_multirange_range(candidates[1]);
 	candidates[0] = getBaseType(column);
 	for (int i = 0; i < lengthof(candidates); i++)
 		if (strcmp(format_type_be_qualified(candidates[i]), name) == 0 && type_travels(candidates[i]))
@@ -448,6 +452,7 @@ tessera_statistics_from_json(Relation rel, Jsonb *json, int *n)
 	JsonbContainer *root = &json->root;
 	int			size = JsonContainerIsArray(root) ? JsonContainerSize(root) : 0;
 	TesseraColumnStatistics *columns = palloc(sizeof(TesseraColumnStatistics) * Max(size, 1));
+	int			level = tessera_fixed_settings_push(TESSERA_FIXED_READING | TESSERA_FIXED_QUOTES);
 
 	*n = 0;
 	for (int i = 0; i < size; i++)
@@ -457,5 +462,6 @@ tessera_statistics_from_json(Relation rel, Jsonb *json, int *n)
 		if (value->type == jbvBinary && JsonContainerIsObject(value->val.binary.data) && read_column(rel, value->val.binary.data, &columns[*n]))
 			(*n)++;
 	}
+	AtEOXact_GUC(true, level);
 	return columns;
 }

@@ -30,8 +30,8 @@ extern void tessera_planner_statistics_init(void);	/* from _PG_init: what makes 
 extern bool tessera_table_size_estimate(const TesseraRouting *routing, const TesseraTable *table, double *pages, double *tuples);
 
 /*
- * A tuple of pg_statistic's form for a column of a table of the cluster, of all shards together; NULL: none. The caller's: heap_freetuple. inherit:
- * with its children (partitions).
+ * A tuple of pg_statistic's form for a column of a table of the cluster, of all shards together; NULL: none, also if the type is analyzed by a
+ * function of its own. The caller's: heap_freetuple. inherit: with its children (partitions).
  */
 extern HeapTuple tessera_column_statistics(const TesseraRouting *routing, const TesseraTable *table, AttrNumber attnum, bool inherit);
 

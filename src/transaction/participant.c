@@ -23,6 +23,7 @@
 #include "tcop/pquery.h"
 #include "tcop/tcopprot.h"
 #include "utils/acl.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/hsearch.h"
@@ -219,10 +220,14 @@ queue_session(TesseraConnection *connection, bool own)
 		forget_told(connection);
 	if (state->known && state->user == user && state->security == security && state->session_user == session_user && state->settings == settings)
 		return;
+	/* there are NULLs in what follows, which is read as the last session wanted it; none in this: nobody in particular sets it */
+	if (state->nulls_off)
+		tessera_queue_session(connection, NULL, "{array_nulls}", "{on}", NULL, "{\"\"}", 0);
 	if (!own)
 	{
 		TesseraMirroredSettings mirrored;
 
+		state->nulls_off |= !Array_nulls;
 		tessera_mirror_collect(&mirrored);
 		tessera_queue_session(connection, GetUserNameFromId(user, false), mirrored.names, mirrored.values, GetUserNameFromId(session_user, false),
 							  mirrored.setters, security);

@@ -25,6 +25,7 @@
 
 #include "catalog/portable_types.h"
 #include "common/fixed_settings.h"
+#include "common/text.h"
 #include "rows/stored_value.h"
 #include "transfer/row_codec.h"
 
@@ -150,7 +151,7 @@ goes_binary(Oid type)
 static char *
 wire_type_name(Oid type)
 {
-	return format_type_extended(type, -1, FORMAT_TYPE_FORCE_QUALIFY);
+	return tessera_type_text(type, -1, FORMAT_TYPE_FORCE_QUALIFY);
 }
 
 

@@ -21,6 +21,7 @@
 #include "utils/snapmgr.h"
 
 #include "common/acting_as.h"
+#include "common/text.h"
 #include "common/version_compat.h"
 #include "transfer/range_scan.h"
 #include "transfer/rows_by_key.h"
@@ -185,7 +186,7 @@ tessera_key_rows_digest(TesseraKeyRows *rows, TesseraPayloadCursor *cursor, Tess
 char *
 tessera_key_rows_table(const TesseraKeyRows *rows)
 {
-	return quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rows->relation)), RelationGetRelationName(rows->relation));
+	return tessera_quote_qualified(get_namespace_name(RelationGetNamespace(rows->relation)), RelationGetRelationName(rows->relation));
 }
 
 char *

@@ -17,6 +17,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+#include "common/text.h"
 #include "transaction/background.h"
 #include "transfer/range_scan.h"
 #include "transfer/rows_by_key.h"
@@ -26,7 +27,7 @@
 static const char *
 table_name(Relation relation)
 {
-	return quote_qualified_identifier(get_namespace_name(RelationGetNamespace(relation)), RelationGetRelationName(relation));
+	return tessera_quote_qualified(get_namespace_name(RelationGetNamespace(relation)), RelationGetRelationName(relation));
 }
 
 

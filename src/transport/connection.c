@@ -155,6 +155,16 @@ name_ourselves(char *application, Size size)
 	snprintf(application, size, "tessera%s%s", NameStr(introduction)[0] ? " " : "", NameStr(introduction));
 }
 
+/*
+ * What the other server, database or role sets must not count: for the first statement, which introduces this node (hello sets the same,
+ * internal_connection.c), for the parameters and answers of calls, nor for a statement whose session has not said anything else.
+ */
+#define SESSION_OPTIONS \
+	"-c statement_timeout=0 -c idle_in_transaction_session_timeout=0 -c idle_session_timeout=0" \
+	" -c default_transaction_read_only=off -c default_transaction_deferrable=off -c default_transaction_isolation=read\\ committed" \
+	" -c quote_all_identifiers=off -c array_nulls=on -c standard_conforming_strings=on -c xmloption=content -c bytea_output=hex" \
+	" -c DateStyle=ISO,MDY -c IntervalStyle=postgres -c extra_float_digits=3 -c row_security=on"
+
 PGconn *
 tessera_connection_start(const char *conninfo)
 {
@@ -164,9 +174,9 @@ tessera_connection_start(const char *conninfo)
 	 * Keywords in front of dbname are defaults, those behind it override the conninfo. No tcp_user_timeout: a shard that does not read while its
 	 * statement waits (COPY behind a lock) looks to TCP like one that stands still. connection_wait.c tells them apart.
 	 */
-	const char *keywords[] = {"keepalives_idle", "keepalives_interval", "keepalives_count", "dbname", "application_name", "client_encoding",
-							  "fallback_application_name", NULL};
-	const char *values[] = {"30", "10", "3", conninfo, application, GetDatabaseEncodingName(), "tessera", NULL};
+	const char *keywords[] = {"keepalives_idle", "keepalives_interval", "keepalives_count", "options", "dbname", "application_name",
+							  "client_encoding", "fallback_application_name", NULL};
+	const char *values[] = {"30", "10", "3", SESSION_OPTIONS, conninfo, application, GetDatabaseEncodingName(), "tessera", NULL};
 
 	name_ourselves(application, sizeof(application));
 	return PQconnectStartParams(keywords, values, 1);

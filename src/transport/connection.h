@@ -65,6 +65,7 @@ typedef struct TesseraRemoteState
 	int			security;		/* flags of the security context that it runs in */
 	Oid			session_user;
 	uint64		settings;		/* fingerprint of the mirrored settings */
+	bool		nulls_off;		/* array_nulls may be off there: it once was in a session that was mirrored */
 	int64		greeting;		/* the number that hello answered */
 	int			protocol;		/* which both ends speak, as hello answered; 0: it has not said hello */
 	char		time_text[TESSERA_TIMES_SIZE];	/* how it has said it last */

@@ -87,6 +87,15 @@ foreach my $setting ('lc_monetary', 'lc_numeric', 'lc_time')
 	is($c->query('r1', "SET $setting = 'POSIX'; SELECT shown(id, '$setting') FROM spread WHERE id = 2"), 'POSIX', "$setting of the session");
 }
 
+# Who has set a setting travels in an array with NULLs, for those set by all rights, also while array_nulls is off.
+my $off = $c->session('r1');
+is($off->query_safe("SET array_nulls = off; SELECT shown(id, 'array_nulls') FROM spread WHERE id = 2"), 'off', 'array_nulls reaches the shard');
+is($off->query_safe("SET session_replication_role = replica; SELECT shown(id, 'session_replication_role') FROM spread WHERE id = 2"), 'replica',
+	'and what only superusers may set, thereafter');
+$off->query_safe('CREATE TABLE made_so (k int PRIMARY KEY)');
+$off->quit;
+is($c->query('r1', 'SELECT count(*) FROM made_so'), 0, 'DDL');
+
 # Settings of modules that are not loaded come while the session lives, in any order of their names; each reaches the shards.
 my $session = $c->session('r1');
 is($session->query_safe("SELECT shown(id, 'lc_time') FROM spread WHERE id = 2"), 'C', 'a shard has the settings of the session');
