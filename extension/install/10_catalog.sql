@@ -64,6 +64,23 @@ CREATE TABLE tessera.node (
 );
 COMMENT ON TABLE tessera.node IS 'registry of the nodes of the cluster';
 
+-- For views of what only the config node keeps, in their WHERE: elsewhere they would be empty, which says the wrong thing. As the owner: the answer
+-- does not depend on who asks. ERROR 55000 on a node that is not the config node; true there, and in a database that is no node.
+CREATE FUNCTION tessera_internal.on_config_node(view_name text) RETURNS bool
+  LANGUAGE plpgsql STABLE STRICT SECURITY DEFINER PARALLEL RESTRICTED SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  IF EXISTS (SELECT FROM tessera.identity AS i WHERE NOT i.is_config) THEN
+    RAISE EXCEPTION 'view tessera.% can be read on the config node only', view_name
+      USING ERRCODE = 'object_not_in_prerequisite_state',
+        HINT = coalesce((SELECT format('Connect to node "%s", which is the config node.', n.name) FROM tessera.node AS n WHERE n.is_config),
+          'This database was removed from its cluster: connect to a node of that.');
+  END IF;
+  RETURN true;
+END
+$$;
+COMMENT ON FUNCTION tessera_internal.on_config_node(text) IS 'true on the config node; elsewhere an error that names the view and the config node';
+
 -- What of the clock is durable (src/catalog/clock_store.c). Sequences are written to the WAL at once, whatever becomes of the transaction. Local.
 CREATE SEQUENCE tessera.clock_reservation MINVALUE 0 START 0;
 COMMENT ON SEQUENCE tessera.clock_reservation IS 'second up to which this node may give cluster times; local';

@@ -114,7 +114,7 @@ CREATE VIEW tessera.stat_progress_migration AS
   FROM tessera_internal.migration_slots() AS s, pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database();
 COMMENT ON VIEW tessera.stat_progress_migration IS 'migrations that this node donates or receives at present, and how far they are';
 
-CREATE VIEW tessera.migrations AS
+CREATE VIEW tessera_internal.migrations AS
   SELECT m.migration_id AS id, t.relid::pg_catalog.regclass AS table_name, m.schema_name,
          CASE WHEN coalesce(k.visible, tessera_internal.keys_visible(NULL)) THEN r1.min END AS min,
          CASE WHEN coalesce(k.visible, tessera_internal.keys_visible(NULL)) THEN r1.max END AS max,
@@ -135,9 +135,14 @@ CREATE VIEW tessera.migrations AS
   LEFT JOIN tessera.node d ON d.node_id = m.donor
   LEFT JOIN tessera.node r ON r.node_id = m.recipient
   ORDER BY m.started, m.migration_id;
+COMMENT ON VIEW tessera_internal.migrations IS
+  'what this node has of tessera.migrations: all of it on the config node; for the extension''s own queries and monitoring';
+
+CREATE VIEW tessera.migrations AS
+  SELECT v.* FROM tessera_internal.migrations AS v WHERE tessera_internal.on_config_node('migrations');
 COMMENT ON VIEW tessera.migrations IS
   'migrations, running and ended; min and max: of the first range, of so many ranges, to who may read the key; '
-  '..._total: estimates; kept on the config node only';
+  '..._total: estimates; on the config node, an error elsewhere';
 
 REVOKE ALL ON FUNCTION tessera.move_range(regclass, tessera.bound, tessera.bound, text, bool, bool),
   tessera.move_chunk(regclass, tessera.bound, text, bool),

@@ -32,16 +32,18 @@ COMMENT ON VIEW tessera.node_connections IS
   'connections that transactions of this node''s clients have to each other node: open, in use by a transaction, idle; sessions that wait for one; '
   'and since the start of the server: opened, waits, opened beyond tessera.max_connections_per_shard, refused after tessera.connection_wait_timeout';
 
--- Views of the catalog. On the config node they show the authoritative rows; on other nodes the local copy, as of its last refresh. Addresses are in
--- none.
+-- Views of the catalog. On the config node they show the authoritative rows; on other nodes the local copy, as of its last refresh; what other nodes
+-- have no copy of is refused there (tessera_internal.on_config_node). Addresses are in none.
 
 CREATE VIEW tessera.shards AS
-  SELECT n.name, n.node_id, n.is_config, n.draining, n.database, n.timeline, n.added, coalesce(w.weight, 1) AS weight,
+  SELECT n.name, n.node_id, n.is_config, n.draining, n.database, n.timeline, n.added,
+         CASE WHEN (SELECT i.is_config FROM tessera.identity i) THEN coalesce(w.weight, 1) END AS weight,
          (SELECT pg_catalog.sum(e.bytes)::int8 FROM tessera.chunk_estimate e WHERE e.node_id = n.node_id) AS bytes,
          (SELECT pg_catalog.round(pg_catalog.sum(e.load)::numeric, 2)::float8 FROM tessera.chunk_estimate e WHERE e.node_id = n.node_id) AS load
   FROM tessera.node n LEFT JOIN tessera.shard_weight w USING (node_id) WHERE n.is_shard ORDER BY n.node_id;
 COMMENT ON VIEW tessera.shards IS
-  'nodes that store rows; weight, bytes and load (of sharded tables, as last measured; load: sessions at work) are known on the config node only';
+  'nodes that store rows; weight, bytes and load (of sharded tables, as last measured; load: sessions at work) are NULL on other nodes than the '
+  'config node, which alone knows them';
 
 CREATE VIEW tessera.routers AS
   SELECT n.name, n.node_id, n.is_config, n.database, n.timeline, n.added
@@ -86,7 +88,7 @@ COMMENT ON VIEW tessera.chunks IS
   'ranges of keys and the shard that owns each; min and max: to who may read the key; bytes: estimate for the whole group, '
   'from statistics of the time collected, on the config node as the shards have measured it; a chunk of a group is shown for each of its tables';
 
-CREATE VIEW tessera.chunk_distribution AS
+CREATE VIEW tessera_internal.chunk_distribution AS
   SELECT t.relid::pg_catalog.regclass AS table_name, n.name AS shard, d.chunks, d.bytes,
          pg_catalog.repeat('#', (30 * d.bytes / nullif(pg_catalog.max(d.bytes) OVER (PARTITION BY t.table_id), 0))::int4) AS bar, d.collected
   FROM tessera.cluster_table t
@@ -96,16 +98,23 @@ CREATE VIEW tessera.chunk_distribution AS
         GROUP BY c.group_id, c.node_id) AS d USING (group_id)
   LEFT JOIN tessera.node n ON n.node_id = d.node_id
   ORDER BY t.schema_name, t.table_name, n.name;
+COMMENT ON VIEW tessera_internal.chunk_distribution IS
+  'what this node has of tessera.chunk_distribution: all of it on the config node; for the extension''s own queries and monitoring';
+
+CREATE VIEW tessera.chunk_distribution AS
+  SELECT v.* FROM tessera_internal.chunk_distribution AS v WHERE tessera_internal.on_config_node('chunk_distribution');
 COMMENT ON VIEW tessera.chunk_distribution IS
-  'chunks of each sharded table by shard; bytes, drawn by bar: estimate for the whole group, from statistics of the time collected';
+  'chunks of each sharded table by shard; bytes, drawn by bar: estimate for the whole group, as the shards have measured it at the time '
+  'collected; on the config node, an error elsewhere';
 
 CREATE VIEW tessera.changelog AS
   SELECT e.change_id, e.at, e.by, e.what, e.object,
          CASE WHEN coalesce(k.visible, tessera_internal.keys_visible(NULL)) THEN e.before END AS before,
          CASE WHEN coalesce(k.visible, tessera_internal.keys_visible(NULL)) THEN e.after END AS after
-  FROM tessera.changelog_entry e LEFT JOIN tessera_internal.group_keys k USING (group_id) ORDER BY e.change_id;
+  FROM tessera.changelog_entry e LEFT JOIN tessera_internal.group_keys k USING (group_id)
+  WHERE tessera_internal.on_config_node('changelog') ORDER BY e.change_id;
 COMMENT ON VIEW tessera.changelog IS 'every change of metadata: when, by whom, before and after (to administrators, of a table group also to who may '
-  'read the key); kept on the config node only';
+  'read the key); on the config node, an error elsewhere';
 
 CREATE VIEW tessera.range_deletions AS
   SELECT t.relid::pg_catalog.regclass AS table_name, d.min, d.max

@@ -57,7 +57,7 @@ GRANT EXECUTE ON FUNCTION tessera.start_balancer(), tessera.stop_balancer(), tes
 
 -- Views.
 
-CREATE VIEW tessera.hot_chunks AS
+CREATE VIEW tessera_internal.hot_chunks AS
   SELECT t.relid::pg_catalog.regclass AS table_name, CASE WHEN k.visible THEN c.min END AS min, CASE WHEN k.visible THEN c.max END AS max,
          n.name AS shard, e.statements, e.load, CASE WHEN k.visible THEN e.hot_key END AS hot_key, e.hot_share,
          CASE WHEN e.hot_share >= 0.5 AND e.hot_key OPERATOR(tessera.=) c.min THEN 'one key has most of the load: no split can help'
@@ -71,21 +71,33 @@ CREATE VIEW tessera.hot_chunks AS
   JOIN tessera.node n ON n.node_id = c.node_id
   JOIN LATERAL (SELECT o.relid FROM tessera.cluster_table o WHERE o.group_id = e.group_id ORDER BY o.schema_name, o.table_name LIMIT 1) AS t ON true
   WHERE e.load > 0 ORDER BY e.load DESC, e.statements DESC;
+COMMENT ON VIEW tessera_internal.hot_chunks IS
+  'what this node has of tessera.hot_chunks: all of it on the config node; for the extension''s own queries and monitoring';
+
+CREATE VIEW tessera.hot_chunks AS
+  SELECT v.* FROM tessera_internal.hot_chunks AS v WHERE tessera_internal.on_config_node('hot_chunks');
 COMMENT ON VIEW tessera.hot_chunks IS
   'chunks by their load, which is sessions at work on them on average, the hottest first, with the key that most of it is about as far as known, and '
-  'what helps; table_name: one table of the group; kept on the config node only';
+  'what helps; table_name: one table of the group; on the config node, an error elsewhere';
 
 CREATE VIEW tessera.zones AS
-  SELECT z.zone, n.name AS shard FROM tessera.zone_shard z JOIN tessera.node n USING (node_id) ORDER BY z.zone, n.name;
-COMMENT ON VIEW tessera.zones IS 'shards of each zone; kept on the config node only';
+  SELECT z.zone, n.name AS shard FROM tessera.zone_shard z JOIN tessera.node n USING (node_id)
+  WHERE tessera_internal.on_config_node('zones') ORDER BY z.zone, n.name;
+COMMENT ON VIEW tessera.zones IS 'shards of each zone; on the config node, an error elsewhere';
 
-CREATE VIEW tessera.zone_ranges AS
+CREATE VIEW tessera_internal.zone_ranges AS
   SELECT t.relid::pg_catalog.regclass AS table_name, r.zone, CASE WHEN k.visible THEN r.min END AS min, CASE WHEN k.visible THEN r.max END AS max
   FROM tessera.zone_range r JOIN tessera_internal.group_keys k USING (group_id) JOIN tessera.cluster_table t USING (group_id)
   ORDER BY t.schema_name, t.table_name, r.min;
-COMMENT ON VIEW tessera.zone_ranges IS 'ranges whose rows are to lie in a zone; min and max: to who may read the key; kept on the config node only';
+COMMENT ON VIEW tessera_internal.zone_ranges IS
+  'what this node has of tessera.zone_ranges: all of it on the config node; for the extension''s own queries and monitoring';
 
-CREATE VIEW tessera.balancer_status AS
+CREATE VIEW tessera.zone_ranges AS
+  SELECT v.* FROM tessera_internal.zone_ranges AS v WHERE tessera_internal.on_config_node('zone_ranges');
+COMMENT ON VIEW tessera.zone_ranges IS
+  'ranges whose rows are to lie in a zone; min and max: to who may read the key; on the config node, an error elsewhere';
+
+CREATE VIEW tessera_internal.balancer_status AS
   SELECT a.action_id AS id, a.state, a.kind, t.relid::pg_catalog.regclass AS table_name, a.schema_name,
          CASE WHEN coalesce(k.visible, tessera_internal.keys_visible(NULL)) THEN a.min END AS min,
          CASE WHEN coalesce(k.visible, tessera_internal.keys_visible(NULL)) THEN a.max END AS max,
@@ -104,7 +116,7 @@ CREATE VIEW tessera.balancer_status AS
   LEFT JOIN tessera_internal.group_keys k ON k.group_id = a.group_id
   LEFT JOIN tessera.node d ON d.node_id = a.donor
   LEFT JOIN tessera.node r ON r.node_id = a.recipient
-  LEFT JOIN tessera.migrations m ON m.id = a.migration_id
+  LEFT JOIN tessera_internal.migrations m ON m.id = a.migration_id
   -- bytes a second of the last moves that were long enough to tell
   CROSS JOIN (SELECT coalesce(pg_catalog.sum(l.bytes) / nullif(pg_catalog.sum(extract(epoch FROM l.finished - l.started)), 0),
 							  10000000)::float8 AS rate
@@ -112,9 +124,14 @@ CREATE VIEW tessera.balancer_status AS
                     ORDER BY o.finished DESC LIMIT 20) AS l) AS r1
   ORDER BY CASE a.state WHEN 'running' THEN 1 WHEN 'queued' THEN 2 ELSE 3 END, CASE WHEN a.state IN ('queued', 'running') THEN a.asked END,
     a.finished DESC, a.action_id;
+COMMENT ON VIEW tessera_internal.balancer_status IS
+  'what this node has of tessera.balancer_status: all of it on the config node; for the extension''s own queries and monitoring';
+
+CREATE VIEW tessera.balancer_status AS
+  SELECT v.* FROM tessera_internal.balancer_status AS v WHERE tessera_internal.on_config_node('balancer_status');
 COMMENT ON VIEW tessera.balancer_status IS
   'what the balancer does and is asked to do, then what it did, the newest first, each with the reason; min and max: to who may read '
-  'the key; remaining: how long it may still take, by the speed of the last moves; kept on the config node only';
+  'the key; remaining: how long it may still take, by the speed of the last moves; on the config node, an error elsewhere';
 
 CREATE VIEW tessera.draining_shards AS
   SELECT n.name AS shard, c.chunks, s.schemas, greatest(c.bytes + s.bytes - m.bytes, 0) AS bytes_left, m.moves, m.rate AS bytes_per_second,
@@ -151,22 +168,22 @@ CREATE VIEW tessera.draining_shards AS
       FROM tessera.schema_placement p JOIN tessera.cluster_table t USING (schema_name) WHERE p.node_id = n.node_id AND t.replicated
       UNION ALL
       SELECT pg_catalog.format('no other shard of zone %s may have its rows of %s', z.zone, z.table_name)
-      FROM tessera.zone_shard h JOIN tessera.zone_ranges z USING (zone)
+      FROM tessera.zone_shard h JOIN tessera_internal.zone_ranges z USING (zone)
       WHERE h.node_id = n.node_id
         AND NOT EXISTS (SELECT FROM tessera.zone_shard r JOIN tessera.node q USING (node_id) WHERE r.zone = z.zone AND NOT q.draining)
       UNION ALL
       SELECT pg_catalog.format('%s cannot be read: %s', b.table_name, b.waiting_for)
-      FROM tessera.balancer_status b JOIN tessera.cluster_table t ON t.relid = b.table_name
+      FROM tessera_internal.balancer_status b JOIN tessera.cluster_table t ON t.relid = b.table_name
       WHERE b.kind = 'read' AND b.state = 'failed' AND EXISTS (SELECT FROM tessera.chunk k WHERE k.group_id = t.group_id AND k.node_id = n.node_id)
       UNION ALL
       SELECT 'there is no other shard' WHERE NOT EXISTS (SELECT FROM tessera.node q WHERE q.is_shard AND NOT q.draining)
       UNION ALL
       SELECT CASE WHEN b.schema_name IS NOT NULL THEN pg_catalog.format('schema %s: %s', b.schema_name, b.waiting_for)
-                  ELSE pg_catalog.format('%s%s: %s', b.table_name, ' from ' || b.min::text, b.waiting_for) END FROM tessera.balancer_status b
+                  ELSE pg_catalog.format('%s%s: %s', b.table_name, ' from ' || b.min::text, b.waiting_for) END FROM tessera_internal.balancer_status b
       WHERE b.donor = n.name AND b.waiting_for IS NOT NULL
         AND (b.state IN ('queued', 'running') OR b.state = 'failed' AND b.not_before > pg_catalog.clock_timestamp())
     ) AS o (what)) AS w
-  WHERE n.is_shard AND n.draining ORDER BY n.node_id;
+  WHERE n.is_shard AND n.draining AND tessera_internal.on_config_node('draining_shards') ORDER BY n.node_id;
 COMMENT ON VIEW tessera.draining_shards IS
   'shards that are being removed: what is left on each, how fast that goes lately, how long it may still take, and what is in the way or waited for; '
-  'kept on the config node only';
+  'on the config node, an error elsewhere';

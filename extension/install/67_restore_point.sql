@@ -19,9 +19,11 @@ REVOKE ALL ON FUNCTION tessera.create_restore_point(text, interval) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.create_restore_point(text, interval) TO tessera_admin;
 
 CREATE VIEW tessera.restore_points AS
-  SELECT name, begun, by_name AS by, cluster_time, cluster_time IS NOT NULL AS complete FROM tessera.restore_point ORDER BY begun;
+  SELECT name, begun, by_name AS by, cluster_time, cluster_time IS NOT NULL AS complete FROM tessera.restore_point
+  WHERE tessera_internal.on_config_node('restore_points') ORDER BY begun;
 COMMENT ON VIEW tessera.restore_points IS
-  'restore points made by tessera.create_restore_point; complete: the cluster can be restored to it; on the config node';
+  'restore points made by tessera.create_restore_point; complete: the cluster can be restored to it; on the config node, an error '
+  'elsewhere';
 GRANT SELECT ON tessera.restore_points TO PUBLIC;
 
 @call register_restore_point@

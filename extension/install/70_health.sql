@@ -64,19 +64,19 @@ CREATE VIEW tessera.health AS
     SELECT 'warning', pg_catalog.format('migration %s of %s', m.id, m.table_name),
            pg_catalog.format('it has run since %s%s', m.started, ', and waits for ' || m.waiting_for),
            'end what it waits for, or the migration: tessera.cancel_migration()'
-    FROM tessera.migrations m WHERE m.state = 'running' AND m.started < pg_catalog.clock_timestamp() - interval '1 hour'
+    FROM tessera_internal.migrations m WHERE m.state = 'running' AND m.started < pg_catalog.clock_timestamp() - interval '1 hour'
     UNION ALL
     SELECT 'warning', CASE WHEN b.schema_name IS NOT NULL THEN pg_catalog.format('%s of schema %s', b.kind, b.schema_name)
              ELSE pg_catalog.format('%s of %s%s%s', b.kind, b.table_name, ' from ' || b.min::text, ' to ' || b.max::text) END,
            pg_catalog.format('it has failed %s times, at last: %s', b.attempts, b.waiting_for),
            'mend the cause; it is tried again by itself'
-    FROM tessera.balancer_status b
+    FROM tessera_internal.balancer_status b
     WHERE b.attempts >= 3 AND (b.state = 'queued' OR b.state = 'failed' AND b.not_before > pg_catalog.clock_timestamp())
     UNION ALL
     SELECT 'error', pg_catalog.format('table group of %s', coalesce(b.table_name::text, 'no table')),
            pg_catalog.format('the balancer leaves it out, as it cannot be read: %s', b.waiting_for),
            'tessera.check_consistency() says what is wrong with its chunks; wrong rows of tessera.chunk_estimate may be deleted: shards report anew'
-    FROM tessera.balancer_status b WHERE b.kind = 'read' AND b.state = 'failed'
+    FROM tessera_internal.balancer_status b WHERE b.kind = 'read' AND b.state = 'failed'
     UNION ALL
     SELECT 'error', pg_catalog.format('table group of %s', t.table_name),
            pg_catalog.format('this shard neither measures nor splits its chunks since %s, as they cannot be read: %s', u.since, u.error),
@@ -94,7 +94,7 @@ CREATE VIEW tessera.health AS
            pg_catalog.format('it is as much as %s sessions at work on shard %s, which no split can spread',
                              pg_catalog.round(h.load::numeric, 1), h.shard),
            'choose a key with more columns, or see to it that less is done with this one; tessera.hot_chunks shows the load'
-    FROM tessera.hot_chunks h
+    FROM tessera_internal.hot_chunks h
     -- by the advice, as the key itself is not for all who see this view
     WHERE h.load >= 0.5 AND h.advice LIKE 'one key has most of the load: no split%'
       AND h.measured > pg_catalog.clock_timestamp() - interval '10 minutes'
@@ -114,7 +114,7 @@ CREATE VIEW tessera.health AS
     SELECT 'warning', 'shard ' || n.name,
            pg_catalog.format('it is being removed, but no other shard of zone %s may have its rows of %s', z.zone, z.table_name),
            'add a shard to the zone with tessera.add_zone(), or give the range up with tessera.set_zone_range()'
-    FROM tessera.node n JOIN tessera.zone_shard m USING (node_id) JOIN tessera.zone_ranges z USING (zone)
+    FROM tessera.node n JOIN tessera.zone_shard m USING (node_id) JOIN tessera_internal.zone_ranges z USING (zone)
     WHERE n.draining AND NOT EXISTS (SELECT FROM tessera.zone_shard o JOIN tessera.node s USING (node_id) WHERE o.zone = z.zone AND NOT s.draining)
     UNION ALL
     SELECT 'notice', 'balancer', CASE s.name WHEN 'balancer' THEN 'it is stopped' ELSE 'it is paused until ' || s.value END,

@@ -19,7 +19,7 @@ REVOKE EXECUTE ON FUNCTION tessera_internal.doubt_catalog(), tessera_internal.ba
 GRANT EXECUTE ON FUNCTION tessera_internal.migration_slots(), tessera_internal.chunk_bytes(), tessera_internal.session_origins(),
   tessera_internal.stat_routing(), tessera_internal.node_connections(),
   tessera_internal.stat_notifications(), tessera_internal.range_deletions(), tessera_internal.ddl_operations(),
-  tessera_internal.keys_visible(uuid) TO PUBLIC;
+  tessera_internal.keys_visible(uuid), tessera_internal.on_config_node(text) TO PUBLIC;
 
 -- They stand in statements that routers send for everybody; there is nothing to them but the value.
 GRANT EXECUTE ON FUNCTION tessera_internal.exact_text("any"), tessera_internal.exact_text_in_leader("any") TO PUBLIC;
@@ -48,6 +48,8 @@ GRANT SELECT ON tessera.shards, tessera.routers, tessera.schemas, tessera.tables
   tessera.migrations, tessera.stat_progress_migration, tessera.stat_routing, tessera.node_connections, tessera.range_deletions,
   tessera.internal_sessions, tessera.advisory_locks, tessera.advisory_home, tessera.stat_notifications, tessera.balancer_status,
   tessera.draining_shards, tessera.ddl_operations, tessera.zones, tessera.zone_ranges TO PUBLIC;
+-- What the queries in extension/monitoring read on every node.
+GRANT SELECT ON tessera_internal.migrations, tessera_internal.chunk_distribution TO PUBLIC;
 
 REVOKE ALL ON FUNCTION tessera.create_cluster(text, text, text), tessera.add_shard(text, text), tessera.add_router(text, text),
   tessera.update_node(text, text, bool), tessera.remove_shard(text, bool), tessera.cancel_remove_shard(text), tessera.remove_router(text, bool),

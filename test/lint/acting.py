@@ -32,6 +32,7 @@ EXCEPTIONS = {
 
 # SQL functions that run as the extension's owner.
 DEFINERS = {
+    "extension/install/10_catalog.sql": "tessera_internal.on_config_node",
     "extension/install/15_routing.sql": "catalog_changes",
     "extension/install/25_transaction.sql": "transaction_outcome decided_time prepare_begin prepare_record finish_prepared settle_transaction "
                                             "note_outcome noted_outcome prepared_transactions unfinished_transactions prepared_count part_awaiting "

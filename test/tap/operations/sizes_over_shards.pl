@@ -54,10 +54,10 @@ my @bytes = split /\n/, $c->query('r1', "SELECT bytes FROM tessera.chunks WHERE 
 is(scalar @bytes, 4, 'four chunks');
 my @share = (0.05, 0.2, 0.6, 0.15);
 cmp_ok(abs($bytes[$_] - $share[$_] * $size), '<', 0.06 * $size, "chunk $_ has about its share: $bytes[$_] of $size") foreach 0 .. 3;
-my $sum = $c->query('r1', "SELECT sum(bytes) FROM tessera.chunk_distribution WHERE table_name = 't'::regclass");
+my $sum = $c->query('r1', "SELECT sum(bytes) FROM tessera_internal.chunk_distribution WHERE table_name = 't'::regclass");
 cmp_ok(abs($sum - $size), '<', 0.05 * $size, "in all about the table's size: $sum of $size");
 is($c->query('r1', "SELECT string_agg(shard || ' ' || (bar ~ CASE shard WHEN 's1' THEN '^#{5,15}\$' ELSE '^#{30}\$' END), ' ' ORDER BY shard)
-	FROM tessera.chunk_distribution WHERE table_name = 't'::regclass"), 's1 true s2 true', 'bars as long as the shards are full');
+	FROM tessera_internal.chunk_distribution WHERE table_name = 't'::regclass"), 's1 true s2 true', 'bars as long as the shards are full');
 is($c->query('r1', "SELECT count(*) FROM tessera.chunks WHERE table_name = 'h'::regclass AND bytes > 100000 AND collected > " .
 	"now() - interval '1 hour'"), 4, 'hashed chunks');
 is($c->query('r1', "SET ROLE nobody; SELECT count(bytes) FROM tessera.chunks WHERE table_name = 't'::regclass"), 4, 'for everybody');
