@@ -10,7 +10,7 @@
 #define TESSERA_PROTOCOL_H
 
 #ifndef TESSERA_PROTOCOL
-#define TESSERA_PROTOCOL 10
+#define TESSERA_PROTOCOL 11
 #endif
 
 /* The oldest that this version of the extension can speak. */
