@@ -47,6 +47,7 @@
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"
+#include "ddl/subscription.h"
 #include "executor/copy.h"
 #include "executor/cut.h"
 #include "executor/cut_snapshot.h"
@@ -237,6 +238,8 @@ static const Registration registrations[] = {
 	 * for the transaction.
 	 */
 	{"xact, subxact, syscache: sequences", tessera_sequence_init},
+	/* Before a commit ahead of all that does anything, and while the image is pinned: it lets the commit be or refuses it. */
+	{"xact, syscache: rows of logical replication", tessera_subscription_init},
 	/* After a commit the first of all: readers look for its time where it is under way until then. */
 	{"xact: commits have had their time", tessera_cluster_time_end_init},
 	/* When a subtransaction ends before the participants': memory of the session alone. */

@@ -86,6 +86,9 @@ AS $$
     SELECT object, format('!column %I, of its shard key, does not exist', k), '' FROM known, unnest(key_columns) AS k
     WHERE root IS NOT NULL AND NOT EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = root AND a.attname = k AND NOT a.attisdropped)
     UNION ALL
+    SELECT object, format('!subscription %I writes into it', s.subname), ''
+    FROM rel JOIN pg_subscription_rel AS r ON r.srrelid = rel.oid JOIN pg_subscription AS s ON s.oid = r.srsubid
+    UNION ALL
     SELECT object, 'table', concat_ws(' ', relkind, relpersistence, pg_get_partkeydef(oid), pg_get_expr(relpartbound, oid),
       (SELECT string_agg(o, ',' ORDER BY o) FROM unnest(reloptions) AS o),
       (SELECT string_agg(i.inhparent::regclass::text, ',' ORDER BY i.inhseqno) FROM pg_inherits AS i WHERE i.inhrelid = rel.oid),
@@ -128,6 +131,15 @@ AS $$
   SELECT i.object, i.item, coalesce(i.definition, '') FROM items AS i ORDER BY i.object COLLATE "C", i.item COLLATE "C", i.definition COLLATE "C"
 $$;
 @comment table_definitions@
+
+@call subscribed_tables@
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT n.nspname::text, c.relname::text, s.subname::text
+    FROM pg_subscription_rel AS r JOIN pg_subscription AS s ON s.oid = r.srsubid JOIN pg_class AS c ON c.oid = r.srrelid
+    JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE EXISTS (SELECT FROM tessera.cluster_table AS t WHERE t.relid = coalesce(pg_partition_root(c.oid), c.oid)::oid)
+  $$;
+@comment subscribed_tables@
 
 @call group_rests@
   LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

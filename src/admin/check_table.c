@@ -7,7 +7,8 @@
  * with that is not sharded yet, then those of the table itself. Warnings are about what belongs to the table: code that may reach other tables
  * (catalog/cross_table_code.h), triggers for each statement, sequences, publications, rules of views.
  *
- * Reads catalogs only, no rows. The table is held in ACCESS SHARE while it is looked at; nothing is written, nothing outlives the call.
+ * Reads catalogs only, no rows; of other nodes, whether a subscription writes into the table. The table is held in ACCESS SHARE while it is looked
+ * at; nothing is written, nothing outlives the call.
  */
 #include "postgres.h"
 

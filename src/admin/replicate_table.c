@@ -47,6 +47,7 @@
 #include "control/calls.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
+#include "ddl/subscription.h"
 #include "executor/replicated.h"
 #include "session/internal_connection.h"
 
@@ -409,6 +410,22 @@ write_mark(const TesseraMarkReplicatedArgs *args)
 	return relid;
 }
 
+/* Its rows would come into one copy only. */
+static void
+refuse_subscribed(const TesseraRouting *routing, Oid relid)
+{
+	ListCell   *cell;
+
+	foreach(cell, tessera_subscribed_here(routing))
+	{
+		const TesseraSubscribed *subscribed = lfirst(cell);
+
+		if (subscribed->relid == relid)
+			refuse(get_rel_name(relid), psprintf("subscription \"%s\" of node \"%s\" writes into it", subscribed->subscription, subscribed->node),
+				   "Take it out of the publication, then ALTER SUBSCRIPTION ... REFRESH PUBLICATION on that node; or drop the subscription.");
+	}
+}
+
 void
 tessera_serve_mark_replicated(const TesseraMarkReplicatedArgs *args)
 {
@@ -423,6 +440,7 @@ tessera_serve_mark_replicated(const TesseraMarkReplicatedArgs *args)
 	{
 		if (!lead)
 			require_empty(rel);
+		refuse_subscribed(routing, relid);
 		create_trigger(relid);
 	}
 	else

@@ -40,6 +40,7 @@
 #include "common/fixed_settings.h"
 #include "common/subtransaction.h"
 #include "common/text.h"
+#include "ddl/subscription.h"
 
 
 /* The table itself */
@@ -51,14 +52,24 @@ refuse_kind(TesseraFindings *findings, Relation rel, int sqlstate, const char *w
 					NULL, hint, statement);
 }
 
-static bool
-is_subscription_target(Oid relid)
+/* Rows that come by logical replication are refused in every table of the cluster; here their subscription is told before that. */
+static void
+find_subscriptions(Relation rel, List *subscribed, TesseraFindings *findings)
 {
-	CatCList   *list = SearchSysCacheList1(SUBSCRIPTIONRELMAP, ObjectIdGetDatum(relid));
-	bool		found = list->n_members > 0;
+	List	   *partitions = tessera_partitions(RelationGetRelid(rel), NoLock);
+	ListCell   *cell;
 
-	ReleaseSysCacheList(list);
-	return found;
+	foreach(cell, subscribed)
+	{
+		const TesseraSubscribed *by = lfirst(cell);
+
+		if (by->relid == RelationGetRelid(rel) || list_member_oid(partitions, by->relid))
+			tessera_finding(findings, ERRCODE_FEATURE_NOT_SUPPORTED, by->relid,
+							psprintf("table \"%s\" cannot be sharded: subscription \"%s\" of node \"%s\" writes into it", get_rel_name(by->relid),
+									 by->subscription, by->node), NULL,
+							"Take it out of the publication, then ALTER SUBSCRIPTION ... REFRESH PUBLICATION on that node; or drop the subscription.",
+							NULL);
+	}
 }
 
 static void
@@ -153,9 +164,6 @@ find_kind(Relation rel, TesseraFindings *findings)
 		find_inheritance(rel, findings);
 	if (form->relhasrules && rel->rd_rules != NULL)
 		find_rules(rel, findings);
-	if (is_subscription_target(RelationGetRelid(rel)))
-		refuse_kind(findings, rel, ERRCODE_FEATURE_NOT_SUPPORTED, "a subscription writes into it",
-					"Take it out of the publication, or drop the subscription.", NULL);
 	return true;
 }
 
@@ -689,6 +697,7 @@ find_all(TesseraShardable *shardable, TesseraFindings *findings)
 	shardable->table = find_table(shardable, findings);
 	if (shardable->table == NULL)
 		return;
+	find_subscriptions(shardable->rel, tessera_subscribed_anywhere(shardable->routing), findings);
 	shardable->key = find_key(shardable->rel, shardable->key_text, shardable->hashed, findings);
 	if (shardable->key == NULL)
 	{

@@ -40,9 +40,9 @@ typedef struct TesseraShardable
 } TesseraShardable;
 
 /*
- * All checks of one table with its partitions (not of those around it). Findings are in an order in which their statements can be run. Errors: 42809
- * not a table, 0A000 what is not supported (foreign partitions, inheritance, unlogged, rules, logical replication into it), 42P16 temporary, a
- * partition, constraints, key columns, group; 42602, 42703, 42701, 22023 the key.
+ * All checks of one table with its partitions (not of those around it); all nodes are asked for subscriptions that write into it. Findings are in an
+ * order in which their statements can be run. Errors: 42809 not a table, 0A000 what is not supported (foreign partitions, inheritance, unlogged,
+ * rules, logical replication into it), 42P16 temporary, a partition, constraints, key columns, group; 42602, 42703, 42701, 22023 the key.
  */
 extern void tessera_shardable(TesseraShardable *shardable, TesseraFindings *findings);
 

@@ -23,6 +23,7 @@
 #include "postmaster/postmaster.h"
 #include "replication/message.h"
 #include "replication/slot.h"
+#include "replication/walreceiver.h"
 #include "storage/procarray.h"
 #include "storage/sinvaladt.h"
 #include "utils/acl.h"
@@ -616,6 +617,18 @@ tessera_acquire_slot(const char *name)
 	ReplicationSlotAcquire(name, true, true);
 #else
 	ReplicationSlotAcquire(name, true);
+#endif
+}
+
+WalReceiverConn *
+tessera_publisher_connect(const char *conninfo, const char *name, char **error)
+{
+#if PG_VERSION_NUM >= 170000
+	return walrcv_connect(conninfo, true, true, false, name, error);
+#elif PG_VERSION_NUM >= 160000
+	return walrcv_connect(conninfo, true, false, name, error);
+#else
+	return walrcv_connect(conninfo, true, name, error);
 #endif
 }
 

@@ -313,6 +313,9 @@ extern void tessera_create_ephemeral_slot(const char *name);
 /* ERROR 42704 if there is no such slot, 55006 if another process has it. */
 extern void tessera_acquire_slot(const char *name);
 
+/* Connects to the publisher of a subscription, for walrcv_ calls; libpqwalreceiver is loaded. NULL: it failed, *error says why. */
+extern struct WalReceiverConn *tessera_publisher_connect(const char *conninfo, const char *name, char **error);
+
 /* Writes a message outside of transactions; its end. Not flushed. */
 extern XLogRecPtr tessera_log_message(const char *prefix, const char *data, Size size);
 

@@ -71,6 +71,7 @@ static void
 check_new_cluster(const char *node, bool shard, const char *conninfo, const TesseraNodeFacts *here)
 {
 	const char *table;
+	const char *subscription;
 
 	if (here->cluster_id != NULL)
 		ereport(ERROR,
@@ -85,6 +86,17 @@ check_new_cluster(const char *node, bool shard, const char *conninfo, const Tess
 				 errmsg("this database has tables, but is not to be a shard"),
 				 errdetail("One of them is %s.", table),
 				 errhint("Name it as the first shard, which keeps its tables: tessera.create_cluster(..., shard => 's1').")));
+	subscription = tessera_admin_value(psprintf("SELECT pg_catalog.format('subscription \"%%s\" writes into table %%I.%%I', s.subname, t.nspname,"
+												" t.relname) FROM pg_catalog.pg_subscription_rel r"
+												" JOIN pg_catalog.pg_subscription s ON s.oid = r.srsubid JOIN (%s) t"
+												" ON t.oid = coalesce(pg_catalog.pg_partition_root(r.srrelid), r.srrelid) ORDER BY 1 LIMIT 1",
+												tessera_user_tables_sql), 0, NULL);
+	if (subscription != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("%s, which would be one of the cluster", subscription),
+				 errdetail("Rows that come by logical replication land on the node of the subscription, whatever shard owns them."),
+				 errhint("Wait until its rows have come, and drop the subscription first.")));
 	verify_own_conninfo(node, conninfo, here);
 }
 

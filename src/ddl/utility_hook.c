@@ -27,6 +27,7 @@
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
 #include "ddl/sequence.h"
+#include "ddl/subscription.h"
 #include "load/written_rows.h"
 #include "session/internal_connection.h"
 #include "transaction/advisory.h"
@@ -47,10 +48,11 @@ typedef enum UtilityKind
 	UTILITY_ANALYZE,			/* ANALYZE: every shard of a table */
 	UTILITY_MAINTENANCE,		/* VACUUM, CLUSTER, REINDEX: every shard of a table, each by itself */
 	UTILITY_PUBLICATION,		/* this node only, with a WARNING that says so */
+	UTILITY_SUBSCRIPTION,		/* this node only, into its own tables only */
 	UTILITY_EXPLAIN
 } UtilityKind;
 
-/* What is not here is local: settings, cursors, prepared statements, databases, tablespaces, subscriptions... */
+/* What is not here is local: settings, cursors, prepared statements, databases, tablespaces... */
 static const struct
 {
 	NodeTag		tag;
@@ -78,6 +80,7 @@ static const struct
 	{T_AlterSeqStmt, UTILITY_EVERYWHERE},
 	{T_AlterStatsStmt, UTILITY_EVERYWHERE},
 	{T_AlterPublicationStmt, UTILITY_PUBLICATION},
+	{T_AlterSubscriptionStmt, UTILITY_SUBSCRIPTION},
 	{T_AlterTSConfigurationStmt, UTILITY_EVERYWHERE},
 	{T_AlterTSDictionaryStmt, UTILITY_EVERYWHERE},
 	{T_AlterTableStmt, UTILITY_EVERYWHERE},
@@ -110,6 +113,7 @@ static const struct
 	{T_CreateSeqStmt, UTILITY_EVERYWHERE},
 	{T_CreateStatsStmt, UTILITY_EVERYWHERE},
 	{T_CreateStmt, UTILITY_EVERYWHERE},
+	{T_CreateSubscriptionStmt, UTILITY_SUBSCRIPTION},
 	{T_CreateTableAsStmt, UTILITY_TABLE_AS},
 	{T_CreateTransformStmt, UTILITY_EVERYWHERE},
 	{T_CreateTrigStmt, UTILITY_EVERYWHERE},
@@ -429,6 +433,9 @@ run_on_member(TesseraUtility *utility, const TesseraRouting *routing, UtilityKin
 			return;
 		case UTILITY_PUBLICATION:
 			tessera_publication(utility);
+			return;
+		case UTILITY_SUBSCRIPTION:
+			tessera_subscription(utility, routing);
 			return;
 		case UTILITY_EXPLAIN:
 			if (replicate_ddl && explains_table_as(statement))

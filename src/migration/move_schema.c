@@ -11,17 +11,21 @@
 #include "catalog/catalog.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_namespace.h"
+#include "catalog/pg_type.h"
 #include "commands/extension.h"
 #include "catalog/dependency.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 
 #include "balance/move_reasons.h"
 #include "catalog/relation.h"
+#include "common/spi.h"
 #include "common/text.h"
 #include "control/calls.h"
+#include "ddl/subscription.h"
 #include "migration/migration.h"
 #include "migration/move_private.h"
 
@@ -87,6 +91,45 @@ prepare(TesseraMove *move, const char *schema)
 	check_caller(move->routing, schema);
 }
 
+static Datum
+name_datum(const char *name)
+{
+	return DirectFunctionCall1(namein, CStringGetDatum(name));
+}
+
+/*
+ * Rows that come by logical replication into its tables, or into those of schemas that move with it, are refused wherever it is; but who moves it may
+ * think that they follow.
+ */
+static void
+refuse_subscribed(const TesseraRouting *routing, const char *schema)
+{
+	ListCell   *cell;
+
+	foreach(cell, tessera_subscribed_anywhere(routing))
+	{
+		const TesseraSubscribed *subscribed = lfirst(cell);
+		const TesseraTable *table = tessera_routing_table(routing, subscribed->relid);
+		char	   *own = get_namespace_name(get_rel_namespace(subscribed->relid));
+		TesseraSpi	spi;
+		bool		moves;
+
+		if (table == NULL || table->group >= 0)
+			continue;
+		tessera_spi_begin(&spi);
+		moves = tessera_spi_run("SELECT FROM tessera_internal.tied_schemas($1) AS s(name) WHERE s.name = $2", SPI_OK_SELECT, 2,
+								(Oid[]) {NAMEOID, NAMEOID}, (Datum[]) {name_datum(schema), name_datum(own)}, NULL) > 0;
+		tessera_spi_end(&spi);
+		if (moves)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("schema \"%s\" cannot be moved: subscription \"%s\" of node \"%s\" writes into table %s", schema,
+							subscribed->subscription, subscribed->node, tessera_qualified_name(subscribed->relid)),
+					 errhint("Take the table out of the publication, then ALTER SUBSCRIPTION ... REFRESH PUBLICATION on that node; or drop the "
+							 "subscription.")));
+	}
+}
+
 /* false: the schema is there already. */
 static bool
 register_move(TesseraMove *move, const char *schema)
@@ -137,6 +180,7 @@ tessera_move_schema(PG_FUNCTION_ARGS)
 	move.shard = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	move.verify = PG_GETARG_BOOL(2);
 	prepare(&move, schema);
+	refuse_subscribed(move.routing, schema);
 	if (!PG_GETARG_BOOL(3))
 	{
 		pg_uuid_t  *request;

@@ -1,0 +1,33 @@
+/*
+ * subscription.h
+ *	  Logical replication into tables of the cluster, which is refused.
+ */
+#ifndef TESSERA_SUBSCRIPTION_H
+#define TESSERA_SUBSCRIPTION_H
+
+#include "nodes/pg_list.h"
+
+#include "ddl/ddl.h"
+#include "routing/routing.h"
+
+/* A table of the cluster into which a subscription of a node writes, though it must not. */
+typedef struct TesseraSubscribed
+{
+	Oid			relid;			/* partitions count by themselves */
+	const char *subscription;
+	const char *node;
+} TesseraSubscribed;
+
+/*
+ * Those of this node, and those of all nodes: List of TesseraSubscribed, in the current context. A node that does not answer in time, or is of a
+ * version that cannot say, is taken to have none: rows of a subscription are refused where they come, whatever is known elsewhere. Catalog access.
+ */
+extern List *tessera_subscribed_here(const TesseraRouting *routing);
+extern List *tessera_subscribed_anywhere(const TesseraRouting *routing);
+
+/* CREATE and ALTER SUBSCRIPTION. ERROR 0A000 if a table of the cluster would be written into. */
+extern void tessera_subscription(TesseraUtility *utility, const TesseraRouting *routing);
+
+extern void tessera_subscription_init(void);	/* from _PG_init */
+
+#endif							/* TESSERA_SUBSCRIPTION_H */
