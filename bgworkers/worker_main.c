@@ -35,6 +35,7 @@
 
 #define FIRST_PAUSE 1000L
 #define LONGEST_PAUSE 60000L
+#define AWAITED_LOCK_TIMEOUT "5s"	/* of a probe that somebody waits for */
 
 /* What the workers do; a kind without a step is not there (yet). */
 static const struct
@@ -94,6 +95,8 @@ probe(void)
 {
 	bool		removed;
 
+	if (tessera_worker_is_awaited())
+		SetConfigOption("lock_timeout", AWAITED_LOCK_TIMEOUT, PGC_USERSET, PGC_S_SESSION);
 	if (is_node())
 		tessera_launcher_wake();
 	StartTransactionCommand();

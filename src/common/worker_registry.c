@@ -205,11 +205,30 @@ tessera_worker_probe(Oid database)
 	pg_atomic_write_u64(&shared->probes[waiter], 0);
 	if (!start((WorkerOrder) {database, waiter}, TESSERA_WORKERS, &handle))
 		return TESSERA_PROBE_UNKNOWN;
-	(void) WaitForBackgroundWorkerShutdown(handle);
+	PG_TRY();
+	{
+		(void) WaitForBackgroundWorkerShutdown(handle);
+	}
+	PG_CATCH();
+	{
+		/* nobody waits for it any more, and it stands in the way of who drops the database next */
+		TerminateBackgroundWorker(handle);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
 	pfree(handle);
 	answer = pg_atomic_read_u64(&shared->probes[waiter]);
 	return answer == PROBED(database, TESSERA_PROBE_NODE) ? TESSERA_PROBE_NODE :
 		answer == PROBED(database, TESSERA_PROBE_NO_NODE) ? TESSERA_PROBE_NO_NODE : TESSERA_PROBE_UNKNOWN;
+}
+
+bool
+tessera_worker_is_awaited(void)
+{
+	WorkerOrder order;
+
+	memcpy(&order, MyBgworkerEntry->bgw_extra, sizeof(order));
+	return order.waiter >= 0;
 }
 
 void

@@ -45,6 +45,9 @@ typedef enum TesseraProbe
 /* Has the database probed and waits for the answer; interruptible. The caller must hold no lock on it that keeps sessions out. */
 extern TesseraProbe tessera_worker_probe(Oid database);
 
+/* In the probe: whether somebody waits for its answer. */
+extern bool tessera_worker_is_awaited(void);
+
 /* In the probe: answers whoever waits for it, if anybody does. */
 extern void tessera_worker_probed(bool node);
 

@@ -48,6 +48,21 @@ is($c->query('s2', 'SELECT count(*) FROM t', dbname => 'shop'), '1', 'its rows a
 $server->command_ok([ 'dropdb', '--force', 'shop' ], 'it is dropped');
 is(elsewhere('CREATE DATABASE plain') . elsewhere('DROP DATABASE plain'), '', 'as any database is');
 
+# Where the probe cannot look: it waits for no lock for long, and a drop that was interrupted can be gone on with.
+elsewhere($_) foreach 'CREATE DATABASE locked', "ALTER DATABASE locked SET session_preload_libraries = 'tessera'";
+$c->query('s2', 'CREATE EXTENSION tessera', dbname => 'locked');
+my $holder = $c->session('s2', dbname => 'locked');
+$holder->query_safe('BEGIN; LOCK TABLE tessera.identity IN ACCESS EXCLUSIVE MODE');
+like(elsewhere('DROP DATABASE locked WITH (FORCE)'),
+	qr/55000: cannot drop database "locked": it may be a node.*HINT:.*ALTER DATABASE locked RESET session_preload_libraries/s,
+	'what cannot be looked into is not dropped');
+elsewhere('ALTER DATABASE locked RESET session_preload_libraries');
+is(elsewhere('DROP DATABASE locked WITH (FORCE)'), '', 'unless a superuser has said that it is none');
+eval { $holder->quit };
+elsewhere($_) foreach 'CREATE DATABASE half', "ALTER DATABASE half SET session_preload_libraries = 'tessera'",
+  "UPDATE pg_database SET datconnlimit = -2 WHERE datname = 'half'";
+is(elsewhere('DROP DATABASE half'), '', 'a database of which a part is gone is dropped');
+
 # One that has left its cluster is its owner's to drop.
 $c->query('s1', "SELECT tessera.move_range('t', tessera.minkey(), tessera.maxkey(), 's1')");
 ok($c->wait_for('s1', "SELECT tessera.remove_shard('s2') = 'removed'"), 'the shard leaves');
