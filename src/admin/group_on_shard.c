@@ -233,21 +233,22 @@ require_no_leftovers(Datum spec)
 static bool
 apply_group_rows(Datum spec, bool *complete)
 {
-	bool		more = spec_run("SELECT 1 WHERE jsonb_typeof($1->'more') = 'array'", SPI_OK_SELECT, spec) > 0;
+	bool		all = spec_run("SELECT 1 WHERE jsonb_typeof($1->'more') = 'array'", SPI_OK_SELECT, spec) == 0;
+	bool		known = spec_run("SELECT 1 FROM tessera.table_group WHERE group_id = ($1->'group'->>'group_id')::uuid", SPI_OK_SELECT, spec) > 0;
 
-	*complete = true;
-	if (spec_run("SELECT 1 FROM tessera.table_group WHERE group_id = ($1->'group'->>'group_id')::uuid", SPI_OK_SELECT, spec) > 0)
-	{
-		if (replace_older_copy(spec))
-			*complete = !more;
-		return true;
-	}
 	*complete = false;
-	if (spec_run("SELECT 1 WHERE jsonb_typeof($1->'chunks') = 'array'", SPI_OK_SELECT, spec) == 0)
+	if (!known && spec_run("SELECT 1 WHERE jsonb_typeof($1->'chunks') = 'array'", SPI_OK_SELECT, spec) == 0)
 		return false;
-	spec_run("INSERT INTO tessera.table_group SELECT * FROM jsonb_populate_record(NULL::tessera.table_group, $1->'group')", SPI_OK_INSERT, spec);
-	insert_chunks(spec);
-	*complete = !more;
+	tessera_injection("group_looked_for");
+	/* the refresher may bring it meanwhile */
+	if (!known && spec_run("INSERT INTO tessera.table_group SELECT * FROM jsonb_populate_record(NULL::tessera.table_group, $1->'group')"
+						   " ON CONFLICT (group_id) DO NOTHING", SPI_OK_INSERT, spec) > 0)
+	{
+		insert_chunks(spec);
+		*complete = all;
+	}
+	else
+		*complete = !replace_older_copy(spec) || all;
 	return true;
 }
 
