@@ -3,8 +3,7 @@
  *	  Output columns as text that depends on no setting; see exact_columns.h.
  *
  * The function must not change what the query sorts, groups, compares or counts. So it stands in a SELECT of its own around the query, whose rows
- * come through in their order. RETURNING is nobody's but the client's: there it stands in the list itself, as in a query that does nothing else
- * (table_copy.c). So it does where a shard's planner takes
+ * come through in their order. RETURNING is nobody's but the client's: there it stands in the list itself. So it does where a shard's planner takes
  * the query for one that sends states of aggregates (group_path.c): that has a list of its own kind, without an order.
  *
  * Nothing is kept.
@@ -22,7 +21,6 @@
 #include "catalog/portable_types.h"
 #include "common/range_table.h"
 #include "planner/exact_columns.h"
-#include "planner/table_copy.h"
 #include "planner/table_path.h"
 #include "rows/exact_text.h"
 
@@ -149,7 +147,7 @@ tessera_exact_query(const Query *query)
 	if (!needed || !OidIsValid(exact_function(0)))
 		return NULL;
 	exact = copyObject((Query *) query);
-	if (is_select && !tessera_sends_states(query) && !tessera_copies_table(query))
+	if (is_select && !tessera_sends_states(query))
 		exact = select_around(exact);
 	foreach(cell, is_select ? exact->targetList : exact->returningList)
 		make_exact(lfirst_node(TargetEntry, cell), &twins);

@@ -50,7 +50,6 @@
 #include "planner/ship.h"
 #include "planner/sequences.h"
 #include "planner/statement_plan.h"
-#include "planner/table_copy.h"
 #include "planner/target_view.h"
 #include "session/internal_connection.h"
 #include "session/row_write.h"
@@ -248,8 +247,6 @@ static PlannedStmt *
 plan_in_shard(Query *query, const char *source, int cursor_options, ParamListInfo params)
 {
 	tessera_check_final_rows(query);
-	if (tessera_copies_table(query))
-		return tessera_plan_table_copy(query);
 	return plan_by_core(TESSERA_PLAN_SHARD, tessera_relations_of(query), query, source, cursor_options, params);
 }
 
@@ -383,12 +380,6 @@ plan_without_triggers(Query *query, const char *source, int cursor_options, Para
 		return plan;
 	if (analysis->writes_cluster)
 		refuse_statement(query, &reason);
-	if (planning.whole && tessera_copies_table(query) && analysis->all_closed && !(cursor_options & (CURSOR_OPT_SCROLL | CURSOR_OPT_FAST_PLAN)))
-	{
-		plan = tessera_plan_statement(query, cursor_options, routing, analysis, true, &reason);
-		if (plan)
-			return plan;
-	}
 	plan = planning.whole && !(cursor_options & CURSOR_OPT_FAST_PLAN) ? tessera_plan_closed_select(query, cursor_options, routing, analysis) : NULL;
 	return plan ? plan : plan_in_router(tessera_lock_up_to_limit(query, routing), source, cursor_options, params);
 }

@@ -93,7 +93,7 @@ tessera_scanned_table(PlannerInfo *root, Index rti, Oid relid)
 /* ---- ownership filter (shard mode) ---- */
 
 static Expr *
-ownership_filter(Index rti, Relation relation, const TesseraRouting *routing, const TesseraTable *table)
+ownership_filter(RelOptInfo *rel, Relation relation, const TesseraRouting *routing, const TesseraTable *table)
 {
 	const TesseraGroup *group = tessera_table_placement_group(routing, table);
 	pg_uuid_t  *id = palloc(sizeof(pg_uuid_t));
@@ -105,11 +105,11 @@ ownership_filter(Index rti, Relation relation, const TesseraRouting *routing, co
 	{
 		Form_pg_attribute att = TupleDescAttr(RelationGetDescr(relation), table->keys[i] - 1);
 
-		args = lappend(args, makeVar(rti, table->keys[i], att->atttypid, att->atttypmod, att->attcollation, 0));
+		args = lappend(args, makeVar(rel->relid, table->keys[i], att->atttypid, att->atttypmod, att->attcollation, 0));
 	}
 	/* a condition without a column of the table would not stay at its scan */
 	if (table->nkeys == 0)
-		args = lappend(args, makeVar(rti, TableOidAttributeNumber, OIDOID, -1, InvalidOid, 0));
+		args = lappend(args, makeVar(rel->relid, TableOidAttributeNumber, OIDOID, -1, InvalidOid, 0));
 	return (Expr *) makeFuncExpr(tessera_ownership_function(), BOOLOID, args, InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
 }
 
@@ -132,25 +132,17 @@ needs_filter(const TesseraRouting *routing, const TesseraGroup *group)
 		(kept != NULL && hides_rows(routing, group, kept));
 }
 
-Expr *
-tessera_owned_filter(Index rti, Relation relation)
+static void
+add_filter(PlannerInfo *root, RelOptInfo *rel, Relation relation, const TesseraTable *table)
 {
 	const TesseraRouting *routing = tessera_routing();
-	const TesseraTable *table = tessera_cluster_table(RelationGetRelid(relation));
-
-	if (table == NULL || table->replicated || table->placement_group < 0 || !needs_filter(routing, tessera_table_placement_group(routing, table)))
-		return NULL;
-	return ownership_filter(rti, relation, routing, table);
-}
-
-static void
-add_filter(PlannerInfo *root, RelOptInfo *rel, Relation relation)
-{
-	Expr	   *filter = tessera_owned_filter(rel->relid, relation);
+	const TesseraGroup *group = tessera_table_placement_group(routing, table);
+	Expr	   *filter;
 	RestrictInfo *restriction;
 
-	if (filter == NULL)
+	if (!needs_filter(routing, group))
 		return;
+	filter = ownership_filter(rel, relation, routing, table);
 	restriction = tessera_make_restriction(root, filter, bms_make_singleton(rel->relid));
 	rel->baserestrictinfo = lappend(rel->baserestrictinfo, restriction);
 	rel->baserestrict_min_security = Min(rel->baserestrict_min_security, restriction->security_level);
@@ -243,7 +235,7 @@ relation_info(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
 		{
 			Relation	relation = table_open(relid, NoLock);
 
-			add_filter(root, rel, relation);
+			add_filter(root, rel, relation, table);
 			table_close(relation, NoLock);
 		}
 	}

@@ -9,7 +9,6 @@
 #include "postgres.h"
 #include "nodes/pathnodes.h"
 #include "nodes/plannodes.h"
-#include "utils/relcache.h"
 
 #include "routing/routing.h"
 
@@ -44,12 +43,6 @@ extern const TesseraTable *tessera_cluster_table(Oid relid);
  * versions: its copy here is.
  */
 extern const TesseraTable *tessera_scanned_table(PlannerInfo *root, Index rti, Oid relid);
-
-/*
- * What rows of a table must meet in shard mode, as this shard may hold some that it does not own; NULL: it does not. In the current context; the
- * relation is at this place of the range table.
- */
-extern Expr *tessera_owned_filter(Index rti, Relation relation);
 
 /* True if an expression over the table's columns means the same on a shard, and can be printed. */
 extern bool tessera_scan_ships(Node *node);
