@@ -22,7 +22,6 @@
 #include "optimizer/optimizer.h"
 #include "optimizer/planner.h"
 #include "parser/parsetree.h"
-#include "replication/walsender.h"
 #include "tcop/tcopprot.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -515,16 +514,6 @@ refers_to_copies(Query *query, const TesseraRouting *routing)
 	return refers;
 }
 
-/*
- * A session of the replication protocol reads what its node owns: the rows that a subscriber copies at first are those whose changes the node's WAL
- * holds from then on, and each of the others comes from the shard that owns it.
- */
-static bool
-reads_for_replication(const Query *query)
-{
-	return am_db_walsender && query->commandType == CMD_SELECT && query->rowMarks == NIL && !query->hasModifyingCTE;
-}
-
 static PlannedStmt *
 tessera_planner(Query *query, const char *source, int cursor_options, ParamListInfo params)
 {
@@ -553,8 +542,6 @@ tessera_planner(Query *query, const char *source, int cursor_options, ParamListI
 	tessera_route_sequences(query, routing);
 	if (!tessera_names_cluster_table(query, routing))
 		return plan_in_router(query, source, cursor_options, params);
-	if (reads_for_replication(query))
-		return plan_in_shard(query, source, cursor_options, params);
 	return plan_routed(query, source, cursor_options, params, routing);
 }
 
