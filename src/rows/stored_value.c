@@ -27,8 +27,6 @@
 #include "utils/rel.h"
 #include "utils/typcache.h"
 
-#include "common/acting_as.h"
-#include "common/fixed_settings.h"
 #include "common/version_compat.h"
 #include "common/wire.h"
 #include "rows/exact_text.h"
@@ -453,25 +451,6 @@ input_function(TesseraStoredType *stored, const char *text)
 	return has_arguments ? &stored->input_with_arguments : &stored->input;
 }
 
-/*
- * What names an object is read as the cluster: a value is the session's own, whether or not it may look into the schema that the object lies in. The
- * input functions are the server's and those of base types, which only superusers can make.
- */
-static Datum
-read_text(TesseraStoredType *stored, char *text)
-{
-	FmgrInfo   *input = input_function(stored, text);
-	TesseraActing before;
-	Datum		value;
-
-	if (!(stored->settings & TESSERA_FIXED_NAMES))
-		return tessera_wire_input(input, text, stored->ioparam, stored->read_typmod, stored->settings);
-	tessera_act_as_cluster(&before);
-	value = tessera_wire_input(input, text, stored->ioparam, stored->read_typmod, stored->settings);
-	tessera_act_end(&before);
-	return value;
-}
-
 Datum
 tessera_stored_input(TesseraStoredType *stored, char *text)
 {
@@ -482,7 +461,7 @@ tessera_stored_input(TesseraStoredType *stored, char *text)
 		*stored = *tessera_stored_type(stored->type, stored->typmod);
 		MemoryContextSwitchTo(before);
 	}
-	return become_stored(stored, read_text(stored, text));
+	return become_stored(stored, tessera_wire_input(input_function(stored, text), text, stored->ioparam, stored->read_typmod, stored->settings));
 }
 
 

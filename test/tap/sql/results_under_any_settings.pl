@@ -150,7 +150,6 @@ like($c->query('r1', 'EXPLAIN (VERBOSE, COSTS off) SELECT e, ARRAY[w] AS ws FROM
 # What a row on another shard says whole: XML with its declaration, which of several functions or operators is meant.
 $c->query('s1', 'CREATE TABLE whole (k int PRIMARY KEY, x xml, p regproc, o regoper); SELECT tessera.shard_table(\'whole\', \'k\')');
 $c->query('s1', "SELECT tessera.move_range('whole', 100, tessera.maxkey(), 's2')");
-$c->query('s2', 'SELECT tessera.reload_routing()');
 my $declared = qq{<?xml version="1.0" encoding="UTF-8"?><a b="1"/>};
 $c->query('s2', "INSERT INTO whole SELECT 101, '$declared', 'lower(text)'::regprocedure, '+(int8,int4)'::regoperator");
 foreach my $node ('r1', 's1', 's2')
@@ -160,32 +159,10 @@ foreach my $node ('r1', 's1', 's2')
 }
 
 # Nobody may look at more than before, and the shard runs it as the user.
-$c->everywhere('CREATE ROLE someone LOGIN');
-$c->query('s1', 'GRANT SELECT (k, e) ON src TO someone');
+$c->query('s1', 'CREATE ROLE someone LOGIN; GRANT SELECT (k, e) ON src TO someone');
 is($c->query('r1', 'SET ROLE someone; SELECT k, e FROM src WHERE k = 101'), $c->plain_query('SELECT k, e FROM src WHERE k = 101'),
 	'columns that one may read');
 like($c->error('r1', 'SET ROLE someone; SELECT k, df FROM src WHERE k = 101'), qr/42501/, 'and no others');
-
-# What names objects of a schema that one may not look into is shown as where the row lies, of all types that do so.
-my $hidden = <<'SQL';
-CREATE SCHEMA hidden; CREATE TYPE hidden.e AS ENUM ('x'); CREATE TABLE hidden.t (k int); CREATE COLLATION hidden.c FROM "C";
-CREATE FUNCTION hidden.f(hidden.e) RETURNS bool LANGUAGE sql AS 'SELECT true';
-CREATE FUNCTION public.g(hidden.e, hidden.t[]) RETURNS int LANGUAGE sql AS 'SELECT 1';
-CREATE OPERATOR hidden.! (FUNCTION = hidden.f, RIGHTARG = hidden.e); CREATE TEXT SEARCH CONFIGURATION hidden.ts (COPY = simple);
-CREATE TEXT SEARCH DICTIONARY hidden.d (TEMPLATE = pg_catalog.simple);
-CREATE TYPE of_names AS (p regprocedure, t regtype[]);
-CREATE TABLE names (k int PRIMARY KEY, pr regproc, p regprocedure, ps regprocedure[], op regoper, o regoperator, t regtype, c regclass,
-  co regcollation, tc regconfig, td regdictionary, n regnamespace, r of_names);
-SQL
-my $named = "INSERT INTO names SELECT k, 'hidden.f', 'hidden.f(hidden.e)', '{\"public.g(hidden.e,hidden.t[])\",lower(text)}', 'hidden.!', " .
-	"'hidden.!(NONE,hidden.e)', 'hidden.e', 'hidden.t', 'hidden.c', 'hidden.ts', 'hidden.d', 'hidden', " .
-	"ROW('public.g(hidden.e,hidden.t[])', '{hidden.e}')::of_names FROM unnest('{1,101}'::int[]) k";
-$c->everywhere("$hidden GRANT SELECT ON names TO someone");
-$c->query('s1', "SELECT tessera.shard_table('names', 'k'); SELECT tessera.move_range('names', 100, tessera.maxkey(), 's2')");
-$c->everywhere($named);
-is($c->table_differs($_, [ map { ("SET LOCAL ROLE someone; $_", "SET LOCAL search_path = hidden, public; SET LOCAL ROLE someone; $_") }
-	'TABLE names', 'SELECT * FROM names WHERE k = 101', 'SELECT p, pr, op FROM names ORDER BY k DESC LIMIT 1', "SELECT 'hidden.t'::regclass" ]), 0,
-	"$_: names of objects in a schema without USAGE") foreach 'r1', 's1', 's2';
 
 # With the extension's objects of an older version rows come as the session shows them, if that is all there is to them.
 $c->query('r1', "SET tessera.replicate_ddl = off; ALTER EXTENSION tessera DROP FUNCTION tessera_internal.$_(\"any\");
