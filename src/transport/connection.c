@@ -157,11 +157,12 @@ name_ourselves(char *application, Size size)
 
 /*
  * What the other server, database or role sets must not count: for the first statement, which introduces this node (hello sets the same,
- * internal_connection.c), for the parameters and answers of calls, nor for a statement whose session has not said anything else.
+ * internal_connection.c), for the parameters and answers of calls, nor for a statement whose session has not said anything else. Not
+ * default_transaction_read_only, by which libpq tells an old primary that was fenced from the one that a conninfo means (target_session_attrs).
  */
 #define SESSION_OPTIONS \
 	"-c statement_timeout=0 -c idle_in_transaction_session_timeout=0 -c idle_session_timeout=0" \
-	" -c default_transaction_read_only=off -c default_transaction_deferrable=off -c default_transaction_isolation=read\\ committed" \
+	" -c default_transaction_deferrable=off -c default_transaction_isolation=read\\ committed" \
 	" -c quote_all_identifiers=off -c array_nulls=on -c standard_conforming_strings=on -c xmloption=content -c bytea_output=hex" \
 	" -c DateStyle=ISO,MDY -c IntervalStyle=postgres -c extra_float_digits=3 -c row_security=on"
 
