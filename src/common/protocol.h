@@ -10,7 +10,7 @@
 #define TESSERA_PROTOCOL_H
 
 #ifndef TESSERA_PROTOCOL
-#define TESSERA_PROTOCOL 11
+#define TESSERA_PROTOCOL 12
 #endif
 
 /* The oldest that this version of the extension can speak. */
@@ -45,6 +45,9 @@
 
 /* From this one on the COMMIT PREPARED of a part says the transaction's time. */
 #define TESSERA_PREPARED_TIME_PROTOCOL 11
+
+/* From this one on what shards say of their transactions has SQLSTATEs of its own: TS005 and TS006 are clients' now. */
+#define TESSERA_WORDS_PROTOCOL 12
 
 /* The parameter of the connection (ParameterStatus) in which they do. */
 #define TESSERA_TIME_PARAMETER "tessera_time"

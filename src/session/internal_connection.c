@@ -119,6 +119,12 @@ tessera_internal_connection(void)
 	return connection.greeted;
 }
 
+int
+tessera_internal_protocol(void)
+{
+	return connection.greeted ? connection.protocol : 0;
+}
+
 bool
 tessera_works_for_client(void)
 {
@@ -753,7 +759,7 @@ tessera_internal_tell_unpreparable(void)
 		return;
 	connection.told_unpreparable = true;
 	ereport(INFO,
-			(errcode(ERRCODE_TESSERA_UNPREPARABLE),
+			(errcode(connection.protocol < TESSERA_WORDS_PROTOCOL ? ERRCODE_TESSERA_OLD_UNPREPARABLE : ERRCODE_TESSERA_UNPREPARABLE),
 			 errmsg("the transaction cannot be prepared")));
 }
 

@@ -30,6 +30,9 @@ typedef struct TesseraToldVersion
 /* True if this backend serves another node. */
 extern bool tessera_internal_connection(void);
 
+/* The protocol that both ends of the internal connection speak; 0: this is none. */
+extern int	tessera_internal_protocol(void);
+
 /* True if a client is behind what this process does: its own, or that of the node it serves; false: a worker of the cluster. */
 extern bool tessera_works_for_client(void);
 
@@ -39,7 +42,7 @@ extern bool tessera_works_for_client(void);
  */
 extern bool tessera_received(const char *text);
 
-/* After a statement of an internal connection: tells the router, once in a transaction, if that cannot be prepared (INFO of SQLSTATE TS005). */
+/* After a statement of an internal connection: tells the router, once in a transaction, if that cannot be prepared (INFO of SQLSTATE TS008). */
 extern void tessera_internal_tell_unpreparable(void);
 
 /*

@@ -6,7 +6,7 @@
  * halves, 'a' and 'b', each with the MD5 of the whole, so that the server takes only equal ones for duplicates. Both are queued together and leave
  * the queue one after the other.
  *
- * From a shard: an INFO of SQLSTATE TS006, channel and payload as message and detail. The transport keeps it until the router's session reads the
+ * From a shard: an INFO of SQLSTATE TS009, channel and payload as message and detail. The transport keeps it until the router's session reads the
  * connection, in the subtransaction that the statement ran in, or, of deferred triggers, at COMMIT or PREPARE. At that time the session's own
  * notifications can still be queued: the server sends them after the PRE_COMMIT callbacks.
  *
@@ -21,6 +21,7 @@
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "commands/async.h"
+#include "common/protocol.h"
 #include "common/hashfn.h"
 #include "common/md5.h"
 #include "fmgr.h"
@@ -198,7 +199,7 @@ tessera_notify_begins(const char *channel, const char *payload)
 	PreventCommandDuringRecovery("NOTIFY");
 	check_notification(channel, payload);
 	ereport(INFO,
-			(errcode(ERRCODE_TESSERA_NOTIFICATION),
+			(errcode(tessera_internal_protocol() < TESSERA_WORDS_PROTOCOL ? ERRCODE_TESSERA_OLD_NOTIFICATION : ERRCODE_TESSERA_NOTIFICATION),
 			 errmsg_internal("%s", channel),
 			 errdetail_internal("%s", payload)));
 	return false;

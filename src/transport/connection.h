@@ -58,7 +58,7 @@ typedef struct TesseraRemoteState
 {
 	int			xact_depth;		/* 0: no transaction; 1: in one; n: n-1 savepoints (transaction/) */
 	bool		wrote;			/* a writing command was queued in this remote transaction */
-	bool		unpreparable;	/* and it said that it cannot be prepared (TS005 notice) */
+	bool		unpreparable;	/* and it said that it cannot be prepared (TS008 notice) */
 	bool		captured;		/* it has said that rows of replicated tables were changed there (TS007 notice), and they have not been fetched */
 	bool		known;			/* user and settings below are as sent */
 	Oid			user;
@@ -100,7 +100,7 @@ extern TesseraConnection *tessera_connection_open_unlisted(const char *name, con
  */
 extern PGconn *tessera_connection_start(const char *conninfo);
 
-/* What to do with a notification that a shard has told of (TS006 notice); set once. May raise. */
+/* What to do with a notification that a shard has told of (TS009 notice); set once. May raise. */
 extern void (*tessera_notification_handler) (const char *channel, const char *payload);
 
 /* Hands the notifications that have arrived to the handler: those of answers that were read where nothing may be raised. May raise. */

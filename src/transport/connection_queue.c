@@ -190,7 +190,7 @@ tessera_connection_notice(void *arg, const PGresult *result)
 			command->stale = true;
 		return;
 	}
-	if (is_word_of_ours(result, severity, ERRCODE_TESSERA_UNPREPARABLE))
+	if (is_word_of_ours(result, severity, ERRCODE_TESSERA_UNPREPARABLE) || is_word_of_ours(result, severity, ERRCODE_TESSERA_OLD_UNPREPARABLE))
 	{
 		connection->state.unpreparable = true;
 		return;
@@ -208,7 +208,7 @@ tessera_connection_notice(void *arg, const PGresult *result)
 	notice->detail = field_copy(result, PG_DIAG_MESSAGE_DETAIL);
 	notice->hint = field_copy(result, PG_DIAG_MESSAGE_HINT);
 	notice->context = field_copy(result, PG_DIAG_CONTEXT);
-	if (is_word_of_ours(result, severity, ERRCODE_TESSERA_NOTIFICATION))
+	if (is_word_of_ours(result, severity, ERRCODE_TESSERA_NOTIFICATION) || is_word_of_ours(result, severity, ERRCODE_TESSERA_OLD_NOTIFICATION))
 		connection->notifications = lappend(connection->notifications, notice);
 	else
 		connection->notices = lappend(connection->notices, notice);

@@ -13,7 +13,7 @@ $c->query('s1', <<'SQL');
 CREATE ROLE mal LOGIN; CREATE SCHEMA m AUTHORIZATION mal; SET ROLE mal;
 CREATE TABLE m.t (k int PRIMARY KEY, channel text, payload text);
 SELECT tessera.shard_table('m.t', 'k', 'hash', chunks => 4);
-CREATE FUNCTION m.forge() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE INFO USING ERRCODE = 'TS006', MESSAGE = NEW.channel,
+CREATE FUNCTION m.forge() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE INFO USING ERRCODE = 'TS009', MESSAGE = NEW.channel,
   DETAIL = NEW.payload; RETURN NULL; END $$;
 CREATE CONSTRAINT TRIGGER forge AFTER INSERT ON m.t DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION m.forge();
 SQL
@@ -46,7 +46,7 @@ SELECT tessera.shard_table('m.u', 'k', 'hash', chunks => 4);
 CREATE FUNCTION m.say() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE INFO USING ERRCODE = NEW.code, MESSAGE = 'x'; RETURN NULL; END $$;
 CREATE TRIGGER say AFTER INSERT ON m.u FOR EACH ROW EXECUTE FUNCTION m.say();
 SQL
-foreach my $code ('TS001', 'TS005', 'TS006')
+foreach my $code ('TS001', 'TS005', 'TS006', 'TS008', 'TS009')
 {
 	my ($status, undef, $stderr) =
 		$c->psql('s1', "SET ROLE mal; INSERT INTO m.u SELECT g, '$code' FROM generate_series(1, 12) g; INSERT INTO m.u VALUES (100, '$code')");
