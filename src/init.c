@@ -63,6 +63,8 @@
 #include "failover/promotion.h"
 #include "load/client_pace.h"
 #include "load/load_sample.h"
+#include "logical_session/numbering.h"
+#include "logical_session/retryable.h"
 #include "migration/migration.h"
 #include "migration/migration_settings.h"
 #include "migration/migration_slot.h"
@@ -242,12 +244,18 @@ static const Registration registrations[] = {
 	{"xact, syscache: rows of logical replication", tessera_subscription_init},
 	/* After a commit the first of all: readers look for its time where it is under way until then. */
 	{"xact: commits have had their time", tessera_cluster_time_end_init},
+	{"settings", tessera_numbering_init},	/* free */
 	/* When a subtransaction ends before the participants': memory of the session alone. */
 	{"subxact: a statement that was sent", tessera_fan_out_init},
 	/* Outside of the catalog's and the advisory locks' hooks: what is fanned out comes to them once in each attempt. */
 	{"setting, utility", tessera_ddl_init},
 	/* Outside of the DDL's: all that is analysed while a view, rule or function is defined sees pg_prepared_xacts as it is written. */
 	{"parse analysis, utility: the view of prepared transactions", tessera_prepared_view_init},
+	/*
+	 * Outermost of the executor's and utility hooks: what was done before is not run by any of the others. At the end of a transaction memory of the
+	 * session alone.
+	 */
+	{"executor start, run, finish, utility, xact, subxact: what is done once", tessera_retryable_init},
 	{"seams between layers", connect_layers},	/* free */
 #ifdef TESSERA_TESTS
 	{"setting, shared memory", tessera_injection_init}, /* free */

@@ -2,8 +2,8 @@
  * spi.c
  *	  SPI for the extension's own SQL. Errors are cleaned up by the abort of the transaction or subtransaction.
  *
- * Memory: saved plans are kept until the session ends. All of them are made as the bootstrap superuser under the same search path
- * (tessera_spi_begin), so that neither depends on who runs them.
+ * Memory: saved plans are kept until the session ends. All of them are made under the same search path, and each by one role:
+ * the bootstrap superuser, or that of tessera_spi_begin_as. So neither depends on who runs them.
  */
 #include "postgres.h"
 
@@ -30,12 +30,28 @@ typedef struct SavedPlan
 
 static HTAB *saved_plans = NULL;
 
+/* Uses that have begun and not ended: SPI's context of each counts it, and goes with it, also by an error. */
+static int	uses = 0;
 
-void
-tessera_spi_begin(TesseraSpi *spi)
+
+bool
+tessera_spi_at_work(void)
 {
-	/* nobody's code: fixed texts on the extension's own catalog, and functions of the server's and its own (spi.h) */
-	tessera_act_as_cluster(&spi->before);
+	return uses > 0;
+}
+
+static void
+use_ends(void *arg)
+{
+	uses--;
+}
+
+/* Who it is to be is already. */
+static void
+begin(TesseraSpi *spi)
+{
+	MemoryContextCallback *end;
+
 	/* texts of names, types and values that it makes or reads go to other nodes, and are compared with theirs */
 	spi->guc_level = tessera_fixed_settings_push(TESSERA_FIXED_NAMES | TESSERA_FIXED_QUOTES | TESSERA_FIXED_STYLES | TESSERA_FIXED_READING);
 	/* background workers have none */
@@ -46,6 +62,26 @@ tessera_spi_begin(TesseraSpi *spi)
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("could not connect to SPI")));
+	end = palloc0(sizeof(MemoryContextCallback));
+	end->func = use_ends;
+	MemoryContextRegisterResetCallback(CurrentMemoryContext, end);
+	uses++;
+}
+
+void
+tessera_spi_begin(TesseraSpi *spi)
+{
+	/* nobody's code: fixed texts on the extension's own catalog, and functions of the server's and its own (spi.h) */
+	tessera_act_as_cluster(&spi->before);
+	begin(spi);
+}
+
+void
+tessera_spi_begin_as(TesseraSpi *spi, Oid role)
+{
+	/* whose code it may be is the caller's to say: fixed texts on that role's own tables */
+	tessera_act_as_user(&spi->before, role);
+	begin(spi);
 }
 
 void

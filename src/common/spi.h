@@ -22,7 +22,13 @@ typedef struct TesseraSpi
  * users can define. On error the transaction's (or subtransaction's) abort restores everything.
  */
 extern void tessera_spi_begin(TesseraSpi *spi);
+
+/* The same as another role: one that owns what the SQL names, or holds it for the cluster. */
+extern void tessera_spi_begin_as(TesseraSpi *spi, Oid role);
 extern void tessera_spi_end(TesseraSpi *spi);
+
+/* True between the two, at any depth: what runs is the extension's own SQL. */
+extern bool tessera_spi_at_work(void);
 
 /* Runs one statement with parameters; ERROR XX000 if SPI returns anything but the expected code. Returns the number of rows. */
 extern uint64 tessera_spi_run(const char *sql, int expected, int nargs, const Oid *types, const Datum *values, const bool *nulls);

@@ -22,13 +22,12 @@
 
 PG_FUNCTION_INFO_V1(tessera_internal_exact_text);
 
-/* For one call of the SQL function in a statement. */
-typedef struct ExactText
+struct TesseraExactText
 {
 	bool		is_text;		/* in memory: nothing is called */
 	FmgrInfo	output;
 	int			settings;
-} ExactText;
+};
 
 bool
 tessera_binary_is_exact(Oid type)
@@ -107,30 +106,41 @@ exact_output(Oid type)
 	}
 }
 
-static ExactText *
-look_up(FunctionCallInfo fcinfo)
+TesseraExactText *
+tessera_exact_text_of(Oid type, MemoryContext context)
 {
-	Oid			type = get_fn_expr_argtype(fcinfo->flinfo, 0);
-	ExactText  *exact = MemoryContextAlloc(fcinfo->flinfo->fn_mcxt, sizeof(ExactText));
+	TesseraExactText *exact = MemoryContextAlloc(context, sizeof(TesseraExactText));
 
-	if (!OidIsValid(type))
-		ereport(ERROR,
-				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg("could not determine the type of a value")));
 	exact->is_text = getBaseType(type) == XMLOID;
-	fmgr_info_cxt(exact_output(type), &exact->output, fcinfo->flinfo->fn_mcxt);
+	fmgr_info_cxt(exact_output(type), &exact->output, context);
 	exact->settings = tessera_text_settings(type);
 	return exact;
+}
+
+char *
+tessera_exact_text(TesseraExactText *exact, Datum value)
+{
+	if (exact->is_text)
+		return TextDatumGetCString(value);
+	return tessera_wire_fixed_output(&exact->output, value, exact->settings);
 }
 
 Datum
 tessera_internal_exact_text(PG_FUNCTION_ARGS)
 {
-	ExactText  *exact = fcinfo->flinfo->fn_extra;
+	TesseraExactText *exact = fcinfo->flinfo->fn_extra;
 
 	if (exact == NULL)
-		fcinfo->flinfo->fn_extra = exact = look_up(fcinfo);
+	{
+		Oid			type = get_fn_expr_argtype(fcinfo->flinfo, 0);
+
+		if (!OidIsValid(type))
+			ereport(ERROR,
+					(errcode(ERRCODE_INTERNAL_ERROR),
+					 errmsg("could not determine the type of a value")));
+		fcinfo->flinfo->fn_extra = exact = tessera_exact_text_of(type, fcinfo->flinfo->fn_mcxt);
+	}
 	if (exact->is_text)
 		PG_RETURN_DATUM(PG_GETARG_DATUM(0));
-	PG_RETURN_TEXT_P(cstring_to_text(tessera_wire_fixed_output(&exact->output, PG_GETARG_DATUM(0), exact->settings)));
+	PG_RETURN_TEXT_P(cstring_to_text(tessera_exact_text(exact, PG_GETARG_DATUM(0))));
 }

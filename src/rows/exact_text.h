@@ -15,4 +15,11 @@ extern bool tessera_binary_is_exact(Oid type);
 /* The settings that the text of a type's values depends on, and under which it is written and read: TesseraFixedSettings. Catalog access. */
 extern int	tessera_text_settings(Oid type);
 
+/* How values of a type are written as such text; in this context, catalog access. */
+typedef struct TesseraExactText TesseraExactText;
+extern TesseraExactText *tessera_exact_text_of(Oid type, MemoryContext context);
+
+/* The text of a value, palloc'd. Runs the type's output function. */
+extern char *tessera_exact_text(TesseraExactText *exact, Datum value);
+
 #endif							/* TESSERA_EXACT_TEXT_H */

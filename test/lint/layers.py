@@ -13,7 +13,7 @@ LAYERS = {
     "control": 3, "rows": 3,
     "routing": 4, "session": 4,
     "transaction": 5, "load": 5,
-    "executor": 6, "ddl": 6, "balance": 6, "transfer": 6, "failover": 6, "statistics": 6,
+    "executor": 6, "ddl": 6, "balance": 6, "transfer": 6, "logical_session": 6, "failover": 6, "statistics": 6,
     "planner": 7, "migration": 7, "config": 7,
     "admin": 8, "balancer": 8, "test_support": 8,
     "bgworkers": 9,

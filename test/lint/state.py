@@ -32,6 +32,7 @@ src/common/process_exit.c last_steps process
 src/common/shmem.c nmodules process
 src/common/shmem.c my_slot process
 src/common/shmem.c area process
+src/common/spi.c uses statement
 src/common/shmem.c looked_at process
 src/config/add_node.c joined_transaction transaction
 src/config/add_node.c joined_command transaction

@@ -1,0 +1,37 @@
+/*
+ * numbering.h
+ *	  What a client has said of its session: which it is, the number of the transaction at hand, and which statement comes next.
+ *
+ * It is said by settings (tessera.session, tessera.txn_number, tessera.statement_id), but is no setting's value: a rollback does not take it back.
+ * Else what was said in a transaction that fails would be forgotten, and the next one run under the number before.
+ */
+#ifndef TESSERA_NUMBERING_H
+#define TESSERA_NUMBERING_H
+
+#include "postgres.h"
+#include "utils/uuid.h"
+
+/* tessera.max_sessions_per_role; 0: no limit. tessera.max_recorded_answer, in kB. */
+extern int	tessera_max_sessions_per_role;
+extern int	tessera_max_recorded_answer;
+
+/* The session that was set; NULL: none. */
+extern const pg_uuid_t *tessera_numbered_session(void);
+
+/* The number under which what this process does is to be done once; 0: none, nothing is recorded. */
+extern int64 tessera_transaction_number(void);
+
+/*
+ * The number, from 0, of the next statement that commits by itself. Taken by the statement that is told it; given back if its transaction fails, as
+ * the client repeats it then.
+ */
+extern int	tessera_statement_number_take(void);
+
+/* Steps at the end of a transaction: the statements' numbers that it has taken stay taken, or do not. */
+extern void tessera_numbering_commit(void);
+extern void tessera_numbering_abort(void);
+
+/* From _PG_init: settings. */
+extern void tessera_numbering_init(void);
+
+#endif							/* TESSERA_NUMBERING_H */

@@ -1,0 +1,408 @@
+/*
+ * session_tables.c
+ *	  SQL on the tables of logical sessions; see session_tables.h.
+ *
+ * The statements are routed as a client's are. A session is taken by the lock of its row: the UPDATE that moves its number waits for the transaction
+ * that has done the same, on whatever node, also for one that is prepared. Whether that has left a record is looked for by a statement of its own
+ * after the wait: it must see what was committed meanwhile.
+ *
+ * Nothing here may commit by itself on its shard: the nesting level says that there is a statement around it.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/uuid.h"
+
+#include "common/errors.h"
+#include "common/spi_row.h"
+#include "common/text.h"
+#include "logical_session/numbering.h"
+#include "logical_session/session_tables.h"
+#include "session/internal_connection.h"
+
+#define SCHEMA "tessera_session"
+#define OWNER "tessera_internal"
+
+PG_FUNCTION_INFO_V1(tessera_enable_sessions);
+
+/* One use of the tables: what is asked for, and what came of it. */
+typedef struct Use
+{
+	void		(*run) (struct Use *use);
+	const pg_uuid_t *session;
+	int64		number;
+	int			statement;
+	bool		first;
+	bool		anybodys;
+	const char *user;			/* name of the current user, as it was before acting */
+	int			limit;
+	TimestampTz since;
+	int			n;
+	const pg_uuid_t *sessions;
+	const TimestampTz *times;
+	TesseraSessionRecord *record;
+	MemoryContext context;		/* the caller's */
+	/* results */
+	int64		before;
+	bool		found;
+	uint64		deleted;
+	TesseraOutcome outcome;
+} Use;
+
+bool
+tessera_sessions_enabled(void)
+{
+	return OidIsValid(get_namespace_oid(SCHEMA, true));
+}
+
+/* As the owner of the tables, two levels below any statement of the client: nothing commits by itself there. */
+static void
+use_tables(Use *use)
+{
+	TesseraSpi	spi;
+
+	if (!tessera_sessions_enabled())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this cluster has no sessions"),
+				 errhint("A superuser calls tessera.enable_sessions() once, on any node.")));
+	use->user = GetUserNameFromId(GetUserId(), false);
+	use->context = CurrentMemoryContext;
+	tessera_nesting_enter();
+	tessera_nesting_enter();
+	PG_TRY();
+	{
+		/* nobody's code: fixed texts on tables that have neither triggers nor expressions */
+		tessera_spi_begin_as(&spi, get_role_oid(OWNER, false));
+		use->run(use);
+		tessera_spi_end(&spi);
+	}
+	PG_FINALLY();
+	{
+		tessera_nesting_leave();
+		tessera_nesting_leave();
+	}
+	PG_END_TRY();
+}
+
+static void
+raise_unknown(const pg_uuid_t *session)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_TESSERA_ANSWER_LOST),
+			 errmsg("session %s does not exist or has ended", tessera_uuid_text(session)),
+			 errdetail("What was done under its numbers is not known any more."),
+			 errhint("Begin another one with tessera.start_session(), after finding out what the last statement has done.")));
+}
+
+/* ---- sessions ---- */
+
+static void
+run_create(Use *use)
+{
+	if (tessera_max_sessions_per_role > 0)
+	{
+		Datum		values[2] = {CStringGetDatum(use->user), Int32GetDatum(tessera_max_sessions_per_role)};
+
+		values[0] = DirectFunctionCall1(namein, values[0]);
+		(void) tessera_spi_run_saved("SELECT count(*) FROM (SELECT FROM tessera_session.session AS s WHERE s.role = $1 LIMIT $2) AS counted",
+									 SPI_OK_SELECT, 2, (Oid[]) {NAMEOID, INT4OID}, values, NULL);
+		if (DatumGetInt64(spi_row_value(0, 1)) >= tessera_max_sessions_per_role)
+			ereport(ERROR,
+					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+					 errmsg("role \"%s\" has %d sessions, as many as it may have", use->user, tessera_max_sessions_per_role),
+					 errhint("End those that are not needed with tessera.end_session(), or raise tessera.max_sessions_per_role.")));
+	}
+	(void) tessera_spi_run_saved("INSERT INTO tessera_session.session (id, role, started, last_use) VALUES ($1, $2, $3, $3)",
+								 SPI_OK_INSERT, 3, (Oid[]) {UUIDOID, NAMEOID, TIMESTAMPTZOID},
+								 (Datum[]) {UUIDPGetDatum(use->session), DirectFunctionCall1(namein, CStringGetDatum(use->user)),
+											TimestampTzGetDatum(GetCurrentTimestamp())},
+								 NULL);
+}
+
+void
+tessera_session_create(const pg_uuid_t *session)
+{
+	Use			use = {.run = run_create,.session = session};
+
+	use_tables(&use);
+}
+
+static void
+run_check_out(Use *use)
+{
+	static const char *const sql =
+		"UPDATE tessera_session.session SET previous = number, number = greatest(number, $2), last_use = greatest(last_use, $4) "
+		"WHERE id = $1 AND role = $3 RETURNING previous, refused";
+	int64		refused;
+
+	if (tessera_spi_run_saved(sql, SPI_OK_UPDATE_RETURNING, 4, (Oid[]) {UUIDOID, INT8OID, NAMEOID, TIMESTAMPTZOID},
+							  (Datum[]) {UUIDPGetDatum(use->session), Int64GetDatum(use->number),
+										 DirectFunctionCall1(namein, CStringGetDatum(use->user)), TimestampTzGetDatum(GetCurrentTimestamp())},
+							  NULL) == 0)
+		raise_unknown(use->session);
+	use->before = DatumGetInt64(spi_row_value(0, 1));
+	refused = DatumGetInt64(spi_row_value(0, 2));
+	if (use->number < use->before)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("transaction number " INT64_FORMAT " is older than " INT64_FORMAT ", the last one of the session", use->number, use->before),
+				 errhint("Each transaction has a higher number than the one before; only the last one can be repeated.")));
+	if (use->number <= refused)
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_FENCED),
+				 errmsg("transaction number " INT64_FORMAT " was given up", use->number),
+				 errdetail("tessera.transaction_outcome() has said of it that it was not committed."),
+				 errhint("Take the next number.")));
+}
+
+int64
+tessera_session_check_out(const pg_uuid_t *session, int64 number)
+{
+	Use			use = {.run = run_check_out,.session = session,.number = number};
+
+	use_tables(&use);
+	return use.before;
+}
+
+static void
+run_delete(Use *use)
+{
+	(void) tessera_spi_run_saved("DELETE FROM tessera_session.session WHERE id = $1 AND (role = $2 OR $3)", SPI_OK_DELETE, 3,
+								 (Oid[]) {UUIDOID, NAMEOID, BOOLOID},
+								 (Datum[]) {UUIDPGetDatum(use->session), DirectFunctionCall1(namein, CStringGetDatum(use->user)),
+											BoolGetDatum(use->anybodys)},
+								 NULL);
+	use->found = SPI_processed > 0;
+	if (use->found)
+		(void) tessera_spi_run_saved("DELETE FROM tessera_session.record WHERE session = $1", SPI_OK_DELETE, 1, (Oid[]) {UUIDOID},
+									 (Datum[]) {UUIDPGetDatum(use->session)}, NULL);
+}
+
+bool
+tessera_session_delete(const pg_uuid_t *session, bool anybodys)
+{
+	Use			use = {.run = run_delete,.session = session,.anybodys = anybodys};
+
+	use_tables(&use);
+	return use.found;
+}
+
+/* ---- records ---- */
+
+static void
+run_find(Use *use)
+{
+	MemoryContext before;
+
+	use->found = tessera_spi_run_saved("SELECT at, identity, count, answer FROM tessera_session.record "
+									   "WHERE session = $1 AND number = $2 AND statement = $3", SPI_OK_SELECT, 3,
+									   (Oid[]) {UUIDOID, INT8OID, INT4OID},
+									   (Datum[]) {UUIDPGetDatum(use->session), Int64GetDatum(use->number), Int32GetDatum(use->statement)},
+									   NULL) > 0;
+	if (!use->found)
+		return;
+	before = MemoryContextSwitchTo(use->context);
+	use->record->at = DatumGetTimestampTz(spi_row_value(0, 1));
+	use->record->identity = DatumGetByteaPCopy(spi_row_value(0, 2));
+	use->record->count = DatumGetInt64(spi_row_value(0, 3));
+	{
+		bool		isnull;
+		Datum		answer = spi_row_datum(0, 4, &isnull);
+
+		use->record->answer = isnull ? NULL : DatumGetByteaPCopy(answer);
+	}
+	MemoryContextSwitchTo(before);
+}
+
+bool
+tessera_session_find_record(const pg_uuid_t *session, int64 number, int statement, TesseraSessionRecord *record)
+{
+	Use			use = {.run = run_find,.session = session,.number = number,.statement = statement,.record = record};
+
+	use_tables(&use);
+	return use.found;
+}
+
+static void
+run_add(Use *use)
+{
+	static const char *const insert =
+		"INSERT INTO tessera_session.record (session, number, statement, at, identity, count, answer) VALUES ($1, $2, $3, $4, $5, $6, $7)";
+	static const char *const replace =
+		"WITH older AS (DELETE FROM tessera_session.record AS r WHERE r.session = $1 AND r.number < $2) "
+		"INSERT INTO tessera_session.record (session, number, statement, at, identity, count, answer) VALUES ($1, $2, $3, $4, $5, $6, $7)";
+	const TesseraSessionRecord *record = use->record;
+
+	(void) tessera_spi_run_saved(use->first ? replace : insert, SPI_OK_INSERT, 7,
+								 (Oid[]) {UUIDOID, INT8OID, INT4OID, TIMESTAMPTZOID, BYTEAOID, INT8OID, BYTEAOID},
+								 (Datum[]) {UUIDPGetDatum(use->session), Int64GetDatum(use->number), Int32GetDatum(use->statement),
+											TimestampTzGetDatum(record->at), PointerGetDatum(record->identity), Int64GetDatum(record->count),
+											PointerGetDatum(record->answer)},
+								 (bool[]) {false, false, false, false, false, false, record->answer == NULL});
+}
+
+void
+tessera_session_add_record(const pg_uuid_t *session, int64 number, int statement, bool first, const TesseraSessionRecord *record)
+{
+	TesseraSessionRecord copy = *record;
+	Use			use = {.run = run_add,.session = session,.number = number,.statement = statement,.first = first,.record = &copy};
+
+	use_tables(&use);
+}
+
+/* ---- outcomes ---- */
+
+static void
+run_outcome(Use *use)
+{
+	int64		number;
+
+	/* who has taken it holds the lock of its row, and who has prepared a transaction, too */
+	if (tessera_spi_run_saved("SELECT number FROM tessera_session.session WHERE id = $1 AND role = $2 FOR UPDATE SKIP LOCKED",
+							  SPI_OK_SELECT, 2, (Oid[]) {UUIDOID, NAMEOID},
+							  (Datum[]) {UUIDPGetDatum(use->session), DirectFunctionCall1(namein, CStringGetDatum(use->user))}, NULL) == 0)
+	{
+		uint64		there = tessera_spi_run_saved("SELECT FROM tessera_session.session WHERE id = $1 AND role = $2", SPI_OK_SELECT, 2,
+												  (Oid[]) {UUIDOID, NAMEOID},
+												  (Datum[]) {UUIDPGetDatum(use->session), DirectFunctionCall1(namein, CStringGetDatum(use->user))},
+												  NULL);
+
+		use->outcome = there > 0 ? TESSERA_OUTCOME_RUNNING : TESSERA_OUTCOME_EXPIRED;
+		return;
+	}
+	number = DatumGetInt64(spi_row_value(0, 1));
+	if (use->number < number)
+	{
+		use->outcome = TESSERA_OUTCOME_EXPIRED;
+		return;
+	}
+	(void) tessera_spi_run_saved("SELECT max(at) FROM tessera_session.record WHERE session = $1 AND number = $2", SPI_OK_SELECT, 2,
+								 (Oid[]) {UUIDOID, INT8OID}, (Datum[]) {UUIDPGetDatum(use->session), Int64GetDatum(use->number)}, NULL);
+	{
+		bool		isnull;
+		Datum		at = spi_row_datum(0, 1, &isnull);
+
+		use->since = isnull ? 0 : DatumGetTimestampTz(at);
+		use->outcome = isnull ? TESSERA_OUTCOME_ABORTED : TESSERA_OUTCOME_COMMITTED;
+	}
+	if (use->outcome == TESSERA_OUTCOME_ABORTED)
+		(void) tessera_spi_run_saved("UPDATE tessera_session.session SET previous = number, number = $2, refused = $2 WHERE id = $1",
+									 SPI_OK_UPDATE, 2, (Oid[]) {UUIDOID, INT8OID},
+									 (Datum[]) {UUIDPGetDatum(use->session), Int64GetDatum(use->number)}, NULL);
+}
+
+TesseraOutcome
+tessera_session_outcome(const pg_uuid_t *session, int64 number, TimestampTz *at)
+{
+	Use			use = {.run = run_outcome,.session = session,.number = number};
+
+	use_tables(&use);
+	*at = use.since;
+	return use.outcome;
+}
+
+/* ---- for the reaper ---- */
+
+static void
+run_delete_unused(Use *use)
+{
+	Datum	   *ids;
+	ArrayType  *array;
+
+	use->deleted = tessera_spi_run("SELECT s.id FROM tessera_session.session AS s WHERE s.last_use < $1 ORDER BY s.last_use LIMIT $2 "
+								   "FOR UPDATE SKIP LOCKED", SPI_OK_SELECT, 2, (Oid[]) {TIMESTAMPTZOID, INT4OID},
+								   (Datum[]) {TimestampTzGetDatum(use->since), Int32GetDatum(use->limit)}, NULL);
+	if (use->deleted == 0)
+		return;
+	ids = palloc(use->deleted * sizeof(Datum));
+	for (uint64 i = 0; i < use->deleted; i++)
+		ids[i] = spi_row_value(i, 1);
+	array = construct_array(ids, use->deleted, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR);
+	(void) tessera_spi_run("DELETE FROM tessera_session.record AS r WHERE r.session = ANY ($1)", SPI_OK_DELETE, 1, (Oid[]) {UUIDARRAYOID},
+						   (Datum[]) {PointerGetDatum(array)}, NULL);
+	(void) tessera_spi_run("DELETE FROM tessera_session.session AS s WHERE s.id = ANY ($1)", SPI_OK_DELETE, 1, (Oid[]) {UUIDARRAYOID},
+						   (Datum[]) {PointerGetDatum(array)}, NULL);
+}
+
+uint64
+tessera_sessions_delete_unused(TimestampTz since, int limit)
+{
+	Use			use = {.run = run_delete_unused,.since = since,.limit = limit};
+
+	use_tables(&use);
+	return use.deleted;
+}
+
+static void
+run_used(Use *use)
+{
+	for (int i = 0; i < use->n; i++)
+		(void) tessera_spi_run_saved("UPDATE tessera_session.session SET last_use = $2 WHERE id = $1 AND last_use < $2", SPI_OK_UPDATE, 2,
+									 (Oid[]) {UUIDOID, TIMESTAMPTZOID},
+									 (Datum[]) {UUIDPGetDatum(&use->sessions[i]), TimestampTzGetDatum(use->times[i])}, NULL);
+}
+
+void
+tessera_sessions_used(int n, const pg_uuid_t *sessions, const TimestampTz *times)
+{
+	Use			use = {.run = run_used,.n = n,.sessions = sessions,.times = times};
+
+	use_tables(&use);
+}
+
+/* ---- making them ---- */
+
+/*
+ * tessera.enable_sessions(): as the caller, a superuser, by statements that go wherever DDL goes. The tables are nobody's but the cluster's: their
+ * owner is not held by row security, which hides all rows from pg_read_all_data and pg_write_all_data.
+ */
+Datum
+tessera_enable_sessions(PG_FUNCTION_ARGS)
+{
+	static const char *const statements[] = {
+		"CREATE SCHEMA " SCHEMA,
+		"CREATE TABLE " SCHEMA ".session (id uuid PRIMARY KEY, role name NOT NULL, number bigint NOT NULL DEFAULT 0, "
+		"previous bigint NOT NULL DEFAULT 0, refused bigint NOT NULL DEFAULT 0, started timestamptz NOT NULL, last_use timestamptz NOT NULL)",
+		"CREATE TABLE " SCHEMA ".record (session uuid, number bigint, statement int, at timestamptz NOT NULL, identity bytea NOT NULL, "
+		"count bigint NOT NULL, answer bytea, PRIMARY KEY (session, number, statement))",
+		"CREATE INDEX ON " SCHEMA ".session (role)",
+		"CREATE INDEX ON " SCHEMA ".session (last_use)",
+		"COMMENT ON SCHEMA " SCHEMA " IS 'logical sessions of the tessera cluster, and what was done under their numbers'",
+		"COMMENT ON TABLE " SCHEMA ".session IS 'logical sessions; see the view tessera.sessions'",
+		"COMMENT ON TABLE " SCHEMA ".record IS 'what was done under the last number of each session, with its answer'",
+		"ALTER TABLE " SCHEMA ".session ENABLE ROW LEVEL SECURITY",
+		"ALTER TABLE " SCHEMA ".record ENABLE ROW LEVEL SECURITY",
+		"ALTER TABLE " SCHEMA ".session OWNER TO " OWNER,
+		"ALTER TABLE " SCHEMA ".record OWNER TO " OWNER,
+		"ALTER SCHEMA " SCHEMA " OWNER TO " OWNER,
+	};
+	static const char *const sharding[] = {
+		"SELECT tessera.shard_table('" SCHEMA ".session', 'id', 'hash', chunks => 16)",
+		"SELECT tessera.shard_table('" SCHEMA ".record', 'session', 'hash', colocate_with => '" SCHEMA ".session')",
+	};
+
+	if (!superuser())
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("must be superuser to enable sessions")));
+	if (tessera_sessions_enabled())
+		PG_RETURN_BOOL(false);
+	if (SPI_connect() != SPI_OK_CONNECT)
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not connect to SPI")));
+	for (int i = 0; i < lengthof(statements); i++)
+		(void) tessera_spi_run(statements[i], SPI_OK_UTILITY, 0, NULL, NULL, NULL);
+	for (int i = 0; i < lengthof(sharding); i++)
+		(void) tessera_spi_run(sharding[i], SPI_OK_SELECT, 0, NULL, NULL, NULL);
+	SPI_finish();
+	PG_RETURN_BOOL(true);
+}

@@ -1,0 +1,196 @@
+# What is done under a number of a session is done once: statements that commit by themselves, over one shard or several, with generated keys and
+# RETURNING, and whole transactions; repeated from any node, also while ranges move.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+use TesseraCluster;
+
+my $c = TesseraCluster->new('done_once', settings => { 'tessera.injection_points' => 'on' });
+$c->create(shards => 2, routers => 1);
+my @nodes = ('s1', 's2', 'r1');
+
+# ---- before sessions are enabled ----
+
+like($c->error('s1', 'SELECT tessera.start_session()'), qr/55000: this cluster has no sessions.*HINT:.*tessera\.enable_sessions/s,
+	'sessions are to be enabled first');
+$c->query('s1', 'CREATE ROLE alice LOGIN');
+$c->query('s1', 'CREATE ROLE bob LOGIN');
+like($c->error('r1', 'SET ROLE alice; SELECT tessera.enable_sessions()'), qr/42501/, 'by a superuser alone');
+is($c->query('r1', 'SELECT tessera.enable_sessions()'), 't', 'enabled');
+ok($c->wait_for($_, 'SELECT tessera.enable_sessions()', 'f'), "$_ knows it") foreach @nodes;
+
+$c->query('s1', $_) foreach (
+	'CREATE TABLE acc (id bigint PRIMARY KEY, n int NOT NULL, note text)',
+	"SELECT tessera.shard_table('acc', 'id', 'hash', chunks => 8)",
+	'INSERT INTO acc SELECT g, 0, NULL FROM generate_series(1, 100) g',
+	'CREATE TABLE gen (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v text, at timestamptz DEFAULT clock_timestamp())',
+	"SELECT tessera.shard_table('gen', 'id', 'hash', chunks => 8)",
+	'CREATE TABLE placed (id int PRIMARY KEY, v text)',
+	'GRANT ALL ON acc, gen, placed TO alice, bob');
+
+my $turn = 0;
+
+# A node, another one each time.
+sub some_node
+{
+	return $nodes[ $turn++ % @nodes ];
+}
+
+sub started
+{
+	my ($role) = @_;
+	return $c->query(some_node(), ($role ? "SET ROLE $role; " : '') . 'SELECT tessera.start_session()');
+}
+
+my $session = started();
+my $number = 0;
+
+sub under
+{
+	my ($n, $sql, $statement) = @_;
+	return "SET tessera.session = '$session'; SET tessera.txn_number = $n; "
+		. (defined $statement ? "SET tessera.statement_id = $statement; " : '') . $sql;
+}
+
+# Each statement from each node; the answers are the same, and the effect is one.
+sub once
+{
+	my ($name, $sql, $look) = @_;
+	my $before = $c->query('s1', $look);
+	$number++;
+	my $first = $c->query(some_node(), under($number, $sql));
+	my $after = $c->query('s1', $look);
+	isnt($after, $before, "$name: has its effect");
+	is($c->query($_, under($number, $sql)), $first, "$name: the same answer from $_") foreach @nodes;
+	is($c->query('s1', $look), $after, "$name: once");
+}
+
+my $all = 'SELECT sum(n), count(*) FROM acc';
+once('an update of one row', 'UPDATE acc SET n = n + 1 WHERE id = 7', $all);
+once('with RETURNING', 'UPDATE acc SET n = n + 1 WHERE id = 8 RETURNING id, n, note, clock_timestamp()', $all);
+once('of many rows over the shards', 'UPDATE acc SET n = n + 1 WHERE id <= 50 RETURNING id', $all);
+once('an insert', "INSERT INTO acc VALUES (1000, 5, 'x') RETURNING *", $all);
+once('a delete', 'DELETE FROM acc WHERE id = 1000', $all);
+once('ON CONFLICT', 'INSERT INTO acc VALUES (7, 0) ON CONFLICT (id) DO UPDATE SET n = acc.n + 10 RETURNING n', $all);
+once('of the shard key', 'UPDATE acc SET id = id + 2000 WHERE id = 9 RETURNING id', 'SELECT min(id), max(id) FROM acc WHERE id = 9 OR id > 2000');
+once('keys and times that are generated', "INSERT INTO gen (v) VALUES ('a'), ('b'), ('c') RETURNING id, v, at", 'SELECT count(*) FROM gen');
+once('from a query', 'INSERT INTO gen (v) SELECT id::text FROM acc WHERE id < 5 RETURNING id', 'SELECT count(*) FROM gen');
+once('a placed table', "INSERT INTO placed VALUES (1, 'p') RETURNING v", 'SELECT count(*) FROM placed');
+once('a CTE that writes', 'WITH d AS (UPDATE acc SET n = n + 1 WHERE id = 20 RETURNING id, n) SELECT * FROM d', $all);
+once('two statements of one message', 'UPDATE acc SET n = n + 1 WHERE id = 1; UPDATE acc SET n = n + 1 WHERE id = 2 RETURNING n', $all);
+once('a prepared statement', 'PREPARE p(int) AS UPDATE acc SET n = n + $1 WHERE id = 3 RETURNING n; EXECUTE p(5); EXECUTE p(5)', $all);
+once('a transaction of nothing but statements by themselves',
+	join('; ', map { "UPDATE acc SET n = n + 1 WHERE id = $_" } 30 .. 35), $all);
+
+# ---- values that text could spoil ----
+
+$number++;
+my $values = q{INSERT INTO acc VALUES (3000, 1, 'ä') RETURNING id, 0.1::float8 + 0.2, '2024-01-02 03:04:05+00'::timestamptz, 'a b'::bytea,
+	ARRAY[NULL, 'NULL', '{}'], '1 mon -1 day'::interval, NULL::text, 'x'::name, '{"a": 1}'::jsonb, ROW(1, 2, 'b')::acc};
+my $first = $c->query('s2', under($number, $values));
+is($c->query('r1', "SET DateStyle = 'German'; SET TimeZone = 'Asia/Tokyo'; SET extra_float_digits = -10; SET bytea_output = 'escape';"
+		. under($number, 'SELECT 1') . "; RESET ALL; " . under($number, $values)) =~ s/^1\n//r, $first, 'values are given as they were');
+
+# ---- whole transactions ----
+
+$number++;
+my $block = 'BEGIN; UPDATE acc SET n = n + 1 WHERE id = 40; UPDATE acc SET n = n + 1 WHERE id = 41; COMMIT';
+my $sum = $c->query('s1', $all);
+$c->query('s1', under($number, $block));
+isnt($c->query('s1', $all), $sum, 'a transaction has its effect');
+$sum = $c->query('s1', $all);
+foreach my $node (@nodes)
+{
+	like($c->error($node, under($number, $block)), qr/TS005: transaction number $number was committed before/, "$node knows that it was committed");
+}
+is($c->query('s2', $all), $sum, 'once');
+is($c->query('r1', "SELECT outcome, at < now() FROM tessera.transaction_outcome('$session', $number)"), 'committed|t', 'its outcome');
+
+$number++;
+$c->query('s1', under($number, 'BEGIN; UPDATE acc SET n = n + 1 WHERE id = 40; ROLLBACK'));
+is($c->query('s1', $all), $sum, 'rolled back');
+$c->query('s2', under($number, 'BEGIN; UPDATE acc SET n = n + 1 WHERE id = 40; COMMIT'));
+isnt($c->query('s1', $all), $sum, 'it can be done after that');
+
+$number++;
+$sum = $c->query('s1', $all);
+my $savepoint = 'BEGIN; SAVEPOINT a; UPDATE acc SET n = n + 1 WHERE id = 40; ROLLBACK TO a; UPDATE acc SET n = n + 1 WHERE id = 41; COMMIT';
+$c->query('s2', under($number, $savepoint));
+isnt($c->query('s1', $all), $sum, 'after a savepoint that took the record with it');
+like($c->error('r1', under($number, $savepoint)), qr/TS005/, 'it is recorded all the same');
+
+$number++;
+$c->query('s1', under($number, "BEGIN; DO 'BEGIN UPDATE acc SET n = n + 1 WHERE id = 42; END'; COMMIT"));
+like($c->error('s2', under($number, "BEGIN; DO 'BEGIN UPDATE acc SET n = n + 1 WHERE id = 42; END'; COMMIT")), qr/TS005/, 'of code');
+
+# ---- numbers ----
+
+like($c->error('s1', under($number - 1, 'UPDATE acc SET n = 0 WHERE id = 1')), qr/22023: transaction number \d+ is older than/, 'an older number');
+is($c->query('s1', "BEGIN; SET tessera.session = '$session'; SET tessera.txn_number = 77; ROLLBACK; SHOW tessera.txn_number"), '77',
+	'does not take the number back');
+is($c->query('s1', "SET tessera.session = '$session'; SET tessera.txn_number = 77; RESET ALL; SHOW tessera.txn_number"), '0', 'RESET does');
+$number++;
+$c->query('s1', under($number, 'UPDATE acc SET n = n + 1 WHERE id = 1', 4));
+$sum = $c->query('s1', $all);
+$c->query('r1', under($number, 'UPDATE acc SET n = n + 1 WHERE id = 1', 4));
+is($c->query('s1', $all), $sum, 'a statement that has its number given');
+$c->query('r1', under($number, 'UPDATE acc SET n = n + 1 WHERE id = 1', 5));
+isnt($c->query('s1', $all), $sum, 'the next number is another statement');
+like($c->error('s1', under($number, 'UPDATE acc SET n = n + 2 WHERE id = 1', 5)), qr/22023: statement 5 of .* was another one/, 'other text');
+like($c->error('s1', 'SET search_path = public, pg_catalog; ' . under($number, 'UPDATE acc SET n = n + 1 WHERE id = 1', 5)), qr/22023/,
+	'another search_path');
+
+# ---- what is refused ----
+
+foreach my $refused (
+	['COPY acc FROM stdin', qr/0A000: COPY cannot/], ['CREATE TABLE no (k int)', qr/0A000: CREATE TABLE cannot/],
+	["DO 'BEGIN UPDATE acc SET n = 0; END'", qr/0A000: DO can be done once only in a transaction block/],
+	['EXPLAIN ANALYZE UPDATE acc SET n = 0', qr/0A000: what writes inside/],
+	['SELECT f()', qr/0A000: what writes inside/])
+{
+	$c->query('s1', "CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'UPDATE acc SET n = 0 RETURNING n'") if $refused->[0] =~ /f\(\)/;
+	like($c->error('s2', under($number + 1, $refused->[0])), $refused->[1], "refused: $refused->[0]");
+}
+is($c->query('r1', under($number + 1, "SELECT nextval('gen_id_seq') > 0")), 't', 'a sequence is nobody\'s row');
+is($c->query('r1', under($number + 1, 'BEGIN READ ONLY; SELECT 1; COMMIT')), '1', 'what cannot write is not recorded');
+
+# ---- whose session ----
+
+my $others = started('alice');
+like($c->error('s1', "SET ROLE bob; SET tessera.session = '$others'; SET tessera.txn_number = 1; UPDATE acc SET n = n + 1 WHERE id = 1"),
+	qr/TS006: session .* does not exist or has ended/, 'another role\'s session is none');
+is($c->query('s1', "SET ROLE bob; SELECT tessera.end_session('$others')"), 'f', 'nor can it be ended');
+is($c->query('s1', "SET ROLE bob; SELECT outcome FROM tessera.transaction_outcome('$others', 1)"), 'expired', 'nor asked');
+like($c->error('s2', "SET ROLE $_; SELECT * FROM tessera_session.record"), qr/42501/, "$_ does not read records") foreach 'alice', 'bob';
+$c->query('s1', 'GRANT pg_read_all_data, pg_write_all_data TO bob');
+is($c->query('r1', 'SET ROLE bob; SELECT count(*) FROM tessera_session.record'), '0', 'nor does pg_read_all_data');
+like($c->error('r1', "SET ROLE bob; INSERT INTO tessera_session.session VALUES (gen_random_uuid(), 'bob', 0, 0, 0, now(), now())"), qr/42501/,
+	'nor writes pg_write_all_data');
+
+# ---- outcomes ----
+
+$number += 10;
+is($c->query('s2', "SELECT outcome FROM tessera.transaction_outcome('$session', $number)"), 'aborted', 'what was not done was aborted');
+like($c->error('s1', under($number, 'UPDATE acc SET n = n + 1 WHERE id = 1')), qr/TS003: transaction number $number was given up/,
+	'and is not done any more');
+is($c->query('s2', "SELECT outcome FROM tessera.transaction_outcome('$session', @{[$number - 1]})"), 'expired', 'of an older one nothing is known');
+$number++;
+my $holder = $c->begin('s1', under($number, 'BEGIN') . '; UPDATE acc SET n = n + 1 WHERE id = 1');
+$holder->query('SELECT 1');
+is($c->query('r1', "SELECT outcome FROM tessera.transaction_outcome('$session', $number)"), 'running', 'one that runs');
+my $retry = $c->background('r1', under($number, 'BEGIN; UPDATE acc SET n = n + 1 WHERE id = 1; COMMIT'));
+$c->runs_for('r1', '%txn_number%', '300 ms');
+$holder->query('COMMIT');
+is($c->finish($holder) =~ /ERROR/, '', 'the first attempt commits');
+my $error = $c->ended($retry);
+like($error, qr/TS005/, 'and learns that it was committed');
+
+# ---- what has ended ----
+
+is($c->query('s2', "SELECT tessera.end_session('$session')"), 't', 'a session ends');
+like($c->error('s1', under($number + 1, 'UPDATE acc SET n = n + 1 WHERE id = 1')), qr/TS006/, 'and is no more');
+is($c->query('s1', 'SELECT count(*) FROM tessera_session.record'), '0', 'nor are its records');
+
+done_testing();
