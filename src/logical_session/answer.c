@@ -3,7 +3,7 @@
  *	  Answers of statements, kept and given again; see answer.h.
  *
  * The form, integers in network order: int32 number of columns, for each its name and its type's full name, each ended by a zero byte; then for each
- * row and column an int32 length, -1 for NULL, and the text. A statement that returns no rows has an empty answer.
+ * row a byte 'R' and for each column an int32 length, -1 for NULL, and the text. A statement that returns no rows has an empty answer.
  */
 #include "postgres.h"
 
@@ -15,6 +15,7 @@
 #include "executor/tuptable.h"
 #include "libpq/pqformat.h"
 #include "miscadmin.h"
+#include "parser/scansup.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -46,6 +47,16 @@ type_name(Oid type)
 
 /* ---- keeping ---- */
 
+/* Gives up keeping the answer if it is too large with so many bytes more. */
+static void
+keep_within(TesseraAnswer *answer, Size more)
+{
+	if (answer->data.len + more <= answer->limit || !answer->kept)
+		return;
+	answer->kept = false;
+	pfree(answer->data.data);
+}
+
 static bool
 receive_row(TupleTableSlot *slot, DestReceiver *self)
 {
@@ -56,6 +67,7 @@ receive_row(TupleTableSlot *slot, DestReceiver *self)
 		MemoryContext before = MemoryContextSwitchTo(answer->row_context);
 
 		slot_getallattrs(slot);
+		pq_sendbyte(&answer->data, 'R');
 		for (int i = 0; i < answer->desc->natts && answer->kept; i++)
 		{
 			char	   *text;
@@ -68,12 +80,13 @@ receive_row(TupleTableSlot *slot, DestReceiver *self)
 			}
 			text = tessera_exact_text(answer->columns[i], slot->tts_values[i]);
 			length = strlen(text);
-			answer->kept = answer->data.len + length + sizeof(int32) <= answer->limit;
+			keep_within(answer, length + sizeof(int32));
 			if (!answer->kept)
 				break;
 			pq_sendint32(&answer->data, (int32) length);
 			appendBinaryStringInfo(&answer->data, text, (int) length);
 		}
+		keep_within(answer, 0);
 		MemoryContextSwitchTo(before);
 		MemoryContextReset(answer->row_context);
 	}
@@ -114,7 +127,7 @@ tessera_answer_begin(TupleDesc desc, DestReceiver *next, Size limit)
 	answer->pub.mydest = next->mydest;
 	answer->next = next;
 	answer->desc = desc;
-	answer->limit = Min(limit, MaxAllocSize / 2);
+	answer->limit = limit;
 	answer->kept = true;
 	answer->row_context = AllocSetContextCreate(CurrentMemoryContext, "tessera row of an answer", ALLOCSET_DEFAULT_SIZES);
 	initStringInfo(&answer->data);
@@ -126,10 +139,14 @@ tessera_answer_begin(TupleDesc desc, DestReceiver *next, Size limit)
 		Oid			element = get_base_element_type(attribute->atttypid);
 
 		/* a row without a type of its own cannot be read again */
-		answer->kept = attribute->atttypid != RECORDOID && element != RECORDOID;
+		if (attribute->atttypid == RECORDOID || element == RECORDOID)
+			keep_within(answer, limit + 1);
+		if (!answer->kept)
+			break;
 		answer->columns[i] = tessera_exact_text_of(attribute->atttypid, CurrentMemoryContext);
 		pq_sendstring(&answer->data, NameStr(attribute->attname));
 		pq_sendstring(&answer->data, type_name(attribute->atttypid));
+		keep_within(answer, 0);
 	}
 	return answer;
 }
@@ -172,6 +189,41 @@ same_columns(StringInfo data, TupleDesc desc)
 	return true;
 }
 
+/* The slot's values from the text; ERROR TS006 if that is no value of its type any more (an object that was dropped, a label that was renamed). */
+static void
+read_row(StringInfo data, TesseraStoredType **types, TupleTableSlot *slot, MemoryContext context)
+{
+	MemoryContext before = MemoryContextSwitchTo(context);
+
+	PG_TRY();
+	{
+		(void) pq_getmsgbyte(data);
+		for (int i = 0; i < slot->tts_tupleDescriptor->natts; i++)
+		{
+			int32		length = (int32) pq_getmsgint(data, 4);
+
+			slot->tts_isnull[i] = length < 0;
+			slot->tts_values[i] = length < 0 ? (Datum) 0 : tessera_stored_input(types[i], pnstrdup(pq_getmsgbytes(data, length), length));
+		}
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(before);
+		error = CopyErrorData();
+		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED || ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
+			PG_RE_THROW();
+		FlushErrorState();
+		ereport(ERROR,
+				(errcode(ERRCODE_TESSERA_ANSWER_LOST),
+				 errmsg("the statement was done before, and its answer cannot be given any more"),
+				 errdetail_internal("%s", error->message)));
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(before);
+}
+
 void
 tessera_answer_give(const bytea *kept, QueryDesc *query)
 {
@@ -179,6 +231,7 @@ tessera_answer_give(const bytea *kept, QueryDesc *query)
 	TupleDesc	desc = query->tupDesc;
 	TesseraStoredType **types;
 	TupleTableSlot *slot;
+	MemoryContext row_context = AllocSetContextCreate(CurrentMemoryContext, "tessera row of an answer", ALLOCSET_DEFAULT_SIZES);
 
 	data.data = VARDATA_ANY(kept);
 	data.len = data.maxlen = VARSIZE_ANY_EXHDR(kept);
@@ -198,24 +251,38 @@ tessera_answer_give(const bytea *kept, QueryDesc *query)
 	while (data.cursor < data.len)
 	{
 		CHECK_FOR_INTERRUPTS();
+		MemoryContextReset(row_context);
 		ExecClearTuple(slot);
-		for (int i = 0; i < desc->natts; i++)
-		{
-			int32		length = (int32) pq_getmsgint(&data, 4);
-
-			slot->tts_isnull[i] = length < 0;
-			slot->tts_values[i] = length < 0 ? (Datum) 0 :
-				tessera_stored_input(types[i], pnstrdup(pq_getmsgbytes(&data, length), length));
-		}
+		read_row(&data, types, slot, row_context);
 		ExecStoreVirtualTuple(slot);
 		if (!query->dest->receiveSlot(slot, query->dest))
 			break;
 	}
 	query->dest->rShutdown(query->dest);
 	ExecDropSingleTupleTableSlot(slot);
+	MemoryContextDelete(row_context);
 }
 
 /* ---- identity ---- */
+
+/* A statement's own part of its message, without what stands around it. */
+static const char *
+own_text(const PlannedStmt *plan, const char *text, int *length)
+{
+	int			all = (int) strlen(text);
+	int			location = Min(Max(plan->stmt_location, 0), all);
+
+	*length = plan->stmt_len > 0 ? Min(plan->stmt_len, all - location) : all - location;
+	text += location;
+	while (*length > 0 && scanner_isspace(text[0]))
+	{
+		text++;
+		(*length)--;
+	}
+	while (*length > 0 && (text[*length - 1] == ';' || scanner_isspace(text[*length - 1])))
+		(*length)--;
+	return text;
+}
 
 static void
 add_text(StringInfo all, const char *text, int length)
@@ -225,23 +292,20 @@ add_text(StringInfo all, const char *text, int length)
 }
 
 bytea *
-tessera_statement_identity(const QueryDesc *query)
+tessera_statement_identity(const PlannedStmt *plan, const char *text, ParamListInfo params)
 {
-	const PlannedStmt *plan = query->plannedstmt;
-	const char *text = query->sourceText;
-	const char *user = GetUserNameFromId(GetUserId(), false);
-	int			location = Max(plan->stmt_location, 0);
-	int			length = (int) strlen(text);
+	const char *user = GetUserNameFromId(GetOuterUserId(), false);
+	int			length;
 	pg_cryptohash_ctx *context;
 	StringInfoData all;
 	bytea	   *result = palloc(VARHDRSZ + PG_SHA256_DIGEST_LENGTH);
 
 	initStringInfo(&all);
-	location = Min(location, length);
-	add_text(&all, text + location, plan->stmt_len > 0 ? Min(plan->stmt_len, length - location) : length - location);
-	for (int i = 0; query->params != NULL && i < query->params->numParams; i++)
+	text = own_text(plan, text, &length);
+	add_text(&all, text, length);
+	for (int i = 0; params != NULL && i < params->numParams; i++)
 	{
-		ParamExternData *param = &query->params->params[i];
+		ParamExternData *param = &params->params[i];
 		char	   *value;
 
 		if (!OidIsValid(param->ptype))

@@ -26,9 +26,9 @@ extern bytea *tessera_answer_take(TesseraAnswer *answer);
 extern void tessera_answer_give(const bytea *kept, QueryDesc *query);
 
 /*
- * What makes the query this one and no other: its text, its parameters with their types, the current user's name and search_path. Palloc'd; 32 bytes.
- * Runs the parameters' output functions, as the current user.
+ * What makes a statement this one and no other: its part of the text, its parameters with their types, the name of the client's current role and
+ * search_path. Palloc'd; 32 bytes. Runs the parameters' output functions, as the current user.
  */
-extern bytea *tessera_statement_identity(const QueryDesc *query);
+extern bytea *tessera_statement_identity(const PlannedStmt *plan, const char *text, ParamListInfo params);
 
 #endif							/* TESSERA_ANSWER_H */

@@ -27,6 +27,7 @@ typedef struct Numbering
 	int64		number;			/* 0: none */
 	int			next;			/* statement's number */
 	int			committed;		/* it, when the transaction at hand began */
+	bool		used_up;		/* a transaction block was committed under the number */
 	char		session_text[40];
 	char		number_text[24];
 	char		next_text[16];
@@ -53,9 +54,22 @@ tessera_statement_number_take(void)
 }
 
 void
-tessera_numbering_commit(void)
+tessera_numbering_commit(bool whole)
 {
 	numbering.committed = numbering.next;
+	numbering.used_up |= whole;
+}
+
+bool
+tessera_number_is_used_up(void)
+{
+	return numbering.used_up;
+}
+
+void
+tessera_numbering_clear(void)
+{
+	memset(&numbering, 0, sizeof(numbering));
 }
 
 void
@@ -68,6 +82,19 @@ static void
 count_from(int next)
 {
 	numbering.next = numbering.committed = next;
+	numbering.used_up = false;
+}
+
+/*
+ * Only the client says it, on its connection: what a role, a database, a function or the start of a connection sets would be said once more by RESET.
+ */
+static bool
+is_said_by_client(GucSource source)
+{
+	if (source >= PGC_S_INTERACTIVE && source != PGC_S_TEST)
+		return true;
+	GUC_check_errdetail("It is set by SET alone, on the connection that works for the session.");
+	return false;
 }
 
 /* ---- tessera.session ---- */
@@ -99,7 +126,9 @@ check_session(char **value, void **extra, GucSource source)
 	pg_uuid_t  *uuid;
 
 	if ((*value)[0] == '\0')
-		return true;
+		return source != PGC_S_TEST || is_said_by_client(source);
+	if (!is_said_by_client(source))
+		return false;
 	uuid = malloc(sizeof(pg_uuid_t));
 	if (uuid == NULL)
 		return false;
@@ -117,6 +146,9 @@ assign_session(const char *value, void *extra)
 	char	   *at = numbering.session_text;
 
 	if (!IsTransactionState())
+		return;
+	/* the same once more says nothing new */
+	if (extra != NULL && numbering.has_session && memcmp(&numbering.session, extra, sizeof(pg_uuid_t)) == 0)
 		return;
 	numbering.has_session = extra != NULL;
 	numbering.number = 0;
@@ -151,9 +183,19 @@ check_number(char **value, void **extra, GucSource source)
 
 	errno = 0;
 	number = strtoll(*value, &end, 10);
-	if (errno == 0 && *end == '\0' && number >= 0)
+	if (errno != 0 || end == *value || *end != '\0' || number < 0)
+	{
+		GUC_check_errdetail("It is a number from 1 to 9223372036854775807, or 0 for none.");
+		return false;
+	}
+	if (number == 0 && source != PGC_S_TEST)
 		return true;
-	GUC_check_errdetail("It is a number from 1 to 9223372036854775807, or 0 for none.");
+	if (!is_said_by_client(source))
+		return false;
+	/* set back at the end of a transaction it counts for nothing */
+	if (numbering.has_session || !IsTransactionState())
+		return true;
+	GUC_check_errdetail("The connection works for no session: SET tessera.session first.");
 	return false;
 }
 
@@ -174,6 +216,12 @@ show_number(void)
 }
 
 /* ---- tessera.statement_id ---- */
+
+static bool
+check_statement(int *value, void **extra, GucSource source)
+{
+	return (*value == 0 && source != PGC_S_TEST) || is_said_by_client(source);
+}
 
 static void
 assign_statement(int value, void *extra)
@@ -207,7 +255,7 @@ tessera_numbering_init(void)
 	DefineCustomIntVariable("tessera.statement_id",
 							"Number, from 0, of the next statement that commits by itself under the transaction number.",
 							"Counts by itself; setting tessera.txn_number sets it to 0.",
-							&statement, 0, 0, INT_MAX / 2, PGC_USERSET, GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE, NULL, assign_statement,
+							&statement, 0, 0, INT_MAX / 2, PGC_USERSET, GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE, check_statement, assign_statement,
 							show_statement);
 	DefineCustomIntVariable("tessera.max_sessions_per_role",
 							"Logical sessions that one role may have; 0: no limit.",
@@ -216,5 +264,5 @@ tessera_numbering_init(void)
 	DefineCustomIntVariable("tessera.max_recorded_answer",
 							"Size to which the rows that a numbered statement returns are kept for its repetition.",
 							"The repetition of one that has returned more is an error.",
-							&tessera_max_recorded_answer, 64, 0, 1024 * 1024, PGC_USERSET, GUC_UNIT_KB, NULL, NULL, NULL);
+							&tessera_max_recorded_answer, 64, 0, 64 * 1024, PGC_USERSET, GUC_UNIT_KB, NULL, NULL, NULL);
 }

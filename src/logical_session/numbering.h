@@ -27,9 +27,18 @@ extern int64 tessera_transaction_number(void);
  */
 extern int	tessera_statement_number_take(void);
 
-/* Steps at the end of a transaction: the statements' numbers that it has taken stay taken, or do not. */
-extern void tessera_numbering_commit(void);
+/*
+ * Steps at the end of a transaction: the statements' numbers that it has taken stay taken, or do not. whole: it had a record of the whole, so the
+ * number is used up, until the client says it again.
+ */
+extern void tessera_numbering_commit(bool whole);
 extern void tessera_numbering_abort(void);
+
+/* True if this connection has committed a transaction block under the number since that was set. */
+extern bool tessera_number_is_used_up(void);
+
+/* The connection works for no session any more, and has no number. */
+extern void tessera_numbering_clear(void);
 
 /* From _PG_init: settings. */
 extern void tessera_numbering_init(void);

@@ -4,16 +4,17 @@
  *
  * A statement that writes and commits by itself: before it starts its session is taken (session_tables.h) and its record looked for. If there is one,
  * nothing is run and the recorded answer is sent; else it runs, and what it has answered is recorded in its own transaction before that ends. A
- * transaction block: its first statement takes the session and writes a record of the whole; if there was one before, that statement is an error
- * (TS005) by which the client knows that it has committed. Whatever ends the transaction, the record ends with it.
+ * transaction block, or a message of several statements: its first statement takes the session and writes a record of the whole; if there was one
+ * before, that statement is an error (TS005) by which the client knows that it has committed. Whatever ends the transaction, the record ends with it.
  *
- * What could write without a record is refused under a number: statements within others that are not recorded themselves (a function in a SELECT
- * outside a block), COPY FROM and DDL.
+ * What could write without a record is refused under a number: outside a block whatever writes inside of something that is not recorded itself; COPY
+ * FROM and DDL that the client has sent, anywhere.
  *
- * The hooks act on what the client has sent to this node. They are the outermost: a statement that is not run is run by none of the others. On
+ * The hooks act on what runs on this node for its own client. They are the outermost: a statement that is not run is run by none of the others. On
  * connections of other nodes they do nothing, as settings of sessions are not carried there.
  *
- * Memory: an attempt lives in the context that is current at ExecutorStart, which is above the executor's own and is its portal's.
+ * Memory: an attempt lives in the context that is current at ExecutorStart, which is above the executor's own and is its portal's; it leaves the list
+ * when its query has finished, or with its memory.
  */
 #include "postgres.h"
 
@@ -54,6 +55,7 @@ typedef struct Attempt
 	bool		done_before;
 	TesseraSessionRecord record;	/* of before, or to be written */
 	TesseraAnswer *answer;		/* rows as they come; NULL: it returns none */
+	bool		listed;
 	MemoryContextCallback forget;
 } Attempt;
 
@@ -64,14 +66,16 @@ typedef struct Numbered
 	int64		number;			/* under this number; 0: none was */
 	int			level;			/* of the subtransaction that has taken it */
 	bool		whole;			/* a record of the whole transaction was written */
+	bytea	   *first;			/* identity of the block's first statement, also if that was rolled back; in TopTransactionContext */
 } Numbered;
 
 static Numbered at_hand = {0};
 
-/* What runs: an attempt leaves its list with its memory, and EXPLAIN in any case. */
+/* What runs: whoever enters leaves, also by an error. */
 typedef struct Running
 {
 	dlist_head	attempts;
+	int			inside;			/* of attempts' runs: what is written there is recorded with them */
 	bool		explains;		/* EXPLAIN, whose answer is no statement's */
 } Running;
 
@@ -83,9 +87,13 @@ static ExecutorFinish_hook_type previous_finish = NULL;
 static ProcessUtility_hook_type previous_utility = NULL;
 
 static void
-forget(void *attempt)
+forget(void *arg)
 {
-	dlist_delete(&((Attempt *) attempt)->node);
+	Attempt    *attempt = arg;
+
+	if (attempt->listed)
+		dlist_delete(&attempt->node);
+	attempt->listed = false;
 }
 
 static Attempt *
@@ -146,26 +154,62 @@ take_session(void)
 
 /* ---- transaction blocks ---- */
 
-/* Before anything runs in a block. */
+/* A number is that of one transaction, or of one statement. */
+static _Noreturn void
+raise_another(const char *what, const char *same)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("%s of transaction number " INT64_FORMAT " was another one", what, tessera_transaction_number()),
+			 errdetail("%s", same),
+			 errhint("What is new is done under a new number.")));
+}
+
+static bool
+is_same(const bytea *one, const bytea *other)
+{
+	return VARSIZE_ANY_EXHDR(one) == VARSIZE_ANY_EXHDR(other) && memcmp(VARDATA_ANY(one), VARDATA_ANY(other), VARSIZE_ANY_EXHDR(one)) == 0;
+}
+
+/* Before anything runs in a block: this, to begin with. */
 static void
-record_whole(void)
+record_whole(const PlannedStmt *plan, const char *text, ParamListInfo params)
 {
 	TesseraSessionRecord record = {0};
 	bool		known;
 
 	if (at_hand.whole && has_taken())
 		return;
+	if (tessera_number_is_used_up())
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("a transaction was committed under number " INT64_FORMAT " on this connection", tessera_transaction_number()),
+				 errhint("Each transaction has a number of its own; to repeat one, say SET tessera.txn_number once more.")));
+	if (at_hand.first == NULL)
+	{
+		MemoryContext before = MemoryContextSwitchTo(TopTransactionContext);
+
+		at_hand.first = tessera_statement_identity(plan, text, params);
+		MemoryContextSwitchTo(before);
+	}
 	known = take_session();
 	if (known && tessera_session_find_record(&at_hand.session, at_hand.number, TESSERA_WHOLE_TRANSACTION, &record))
+	{
+		if (record.statement != TESSERA_WHOLE_TRANSACTION)
+			raise_another("what was done", "It was statements that committed by themselves; this is a transaction block.");
+		if (!is_same(at_hand.first, record.identity))
+			raise_another("the first statement", "A repeated transaction begins with the same text, parameters, role and search_path.");
 		ereport(ERROR,
 				(errcode(ERRCODE_TESSERA_COMMITTED_BEFORE),
 				 errmsg("transaction number " INT64_FORMAT " was committed before", at_hand.number),
 				 errdetail("Its first statement began at %s.", tessera_timestamp_text(record.at)),
 				 errhint("Nothing of it is to be repeated: go on as if COMMIT had been answered.")));
+	}
 	record.at = GetCurrentTimestamp();
-	record.identity = DatumGetByteaP(DirectFunctionCall1(byteain, CStringGetDatum("")));
-	record.answer = record.identity;
-	tessera_session_add_record(&at_hand.session, at_hand.number, TESSERA_WHOLE_TRANSACTION, !known, &record);
+	record.identity = at_hand.first;
+	record.answer = DatumGetByteaP(DirectFunctionCall1(byteain, CStringGetDatum("")));
+	if (!tessera_injection_skips("session_record"))
+		tessera_session_add_record(&at_hand.session, at_hand.number, TESSERA_WHOLE_TRANSACTION, !known, &record);
 	at_hand.whole = true;
 	tessera_injection("session_transaction_recorded");
 }
@@ -178,11 +222,14 @@ writes(const QueryDesc *query)
 	return query->operation != CMD_SELECT || query->plannedstmt->hasModifyingCTE;
 }
 
-/* True for what the client has sent, also by EXECUTE; false for what runs inside of that, or while its parameters are read. */
+/*
+ * True for what the client has sent, also by EXECUTE; false for what runs inside of that, while its parameters are read or computed, or while it is
+ * planned: that has a text of its own, or is run through SPI.
+ */
 static bool
-is_outermost(const QueryDesc *query)
+is_outermost(const char *text)
 {
-	return tessera_nesting() == 0 && ActivePortal != NULL && ActivePortal->sourceText == query->sourceText;
+	return tessera_nesting() == 0 && ActivePortal != NULL && ActivePortal->sourceText == text && tessera_outside_spi();
 }
 
 static void
@@ -192,22 +239,26 @@ begin_attempt(QueryDesc *query)
 	bytea	   *identity;
 	bool		known;
 
+	/* by rules; each would be a statement of its own, which one cannot be repeated by */
+	if (list_length(ActivePortal->stmts) != 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("a statement of which rules make several can be done once only in a transaction block"),
+				 errhint("Put it between BEGIN and COMMIT, or SET tessera.txn_number = 0.")));
 	attempt->query = query;
 	attempt->number = tessera_transaction_number();
 	attempt->session = *tessera_numbered_session();
 	attempt->statement = tessera_statement_number_take();
-	identity = tessera_statement_identity(query);
+	identity = tessera_statement_identity(query->plannedstmt, query->sourceText, query->params);
 	known = take_session();
 	attempt->first = !known;
 	if (known && tessera_session_find_record(&attempt->session, attempt->number, attempt->statement, &attempt->record))
 	{
-		if (VARSIZE_ANY(identity) != VARSIZE_ANY(attempt->record.identity) ||
-			memcmp(VARDATA_ANY(identity), VARDATA_ANY(attempt->record.identity), VARSIZE_ANY_EXHDR(identity)) != 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("statement %d of transaction number " INT64_FORMAT " was another one", attempt->statement, attempt->number),
-					 errdetail("A repeated statement has the same text, parameters, role and search_path."),
-					 errhint("What is new is done under a new number.")));
+		if (attempt->record.statement == TESSERA_WHOLE_TRANSACTION)
+			raise_another("what was done", "It was a transaction block; this is a statement that commits by itself.");
+		if (!is_same(identity, attempt->record.identity))
+			raise_another(psprintf("statement %d", attempt->statement),
+						  "A repeated statement has the same text, parameters, role and search_path.");
 		if (attempt->record.answer == NULL)
 			ereport(ERROR,
 					(errcode(ERRCODE_TESSERA_ANSWER_LOST),
@@ -218,6 +269,7 @@ begin_attempt(QueryDesc *query)
 	}
 	attempt->record.identity = identity;
 	dlist_push_head(&running.attempts, &attempt->node);
+	attempt->listed = true;
 	attempt->forget.func = forget;
 	attempt->forget.arg = attempt;
 	MemoryContextRegisterResetCallback(CurrentMemoryContext, &attempt->forget);
@@ -231,27 +283,34 @@ record_attempt(Attempt *attempt)
 	attempt->record.count = attempt->query->estate->es_processed;
 	attempt->record.answer = attempt->answer != NULL ? tessera_answer_take(attempt->answer) :
 		DatumGetByteaP(DirectFunctionCall1(byteain, CStringGetDatum("")));
-	tessera_session_add_record(&attempt->session, attempt->number, attempt->statement, attempt->first, &attempt->record);
+	if (!tessera_injection_skips("session_record"))
+		tessera_session_add_record(&attempt->session, attempt->number, attempt->statement, attempt->first, &attempt->record);
 	tessera_injection("session_statement_recorded");
 }
 
 /* ---- executor hooks ---- */
 
+static _Noreturn void
+raise_inside(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("what writes inside of another statement can be done once only in a transaction block"),
+			 errdetail("tessera.txn_number is set, and the statement around it is none that is recorded."),
+			 errhint("Put it between BEGIN and COMMIT, or SET tessera.txn_number = 0.")));
+}
+
 static void
 before_start(QueryDesc *query)
 {
 	if (IsTransactionBlock())
-		record_whole();
-	else if (!writes(query))
+		record_whole(query->plannedstmt, query->sourceText, query->params);
+	else if (!writes(query) || running.inside > 0)
 		return;
-	else if (is_outermost(query) && !running.explains)
+	else if (is_outermost(query->sourceText) && !running.explains)
 		begin_attempt(query);
-	else if (dlist_is_empty(&running.attempts) && DatumGetInt32(DirectFunctionCall1(pg_trigger_depth, (Datum) 0)) == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("what writes inside of another statement can be done once only in a transaction block"),
-				 errdetail("tessera.txn_number is set, and the statement around it is none that is recorded."),
-				 errhint("Put it between BEGIN and COMMIT, or SET tessera.txn_number = 0.")));
+	else if (DatumGetInt32(DirectFunctionCall1(pg_trigger_depth, (Datum) 0)) == 0)
+		raise_inside();
 }
 
 static void
@@ -272,9 +331,34 @@ returns_rows(const QueryDesc *query)
 }
 
 static void
+run_next(TESSERA_RUN_PARAMETERS)
+{
+	if (previous_run)
+		previous_run(TESSERA_RUN_ARGUMENTS);
+	else
+		standard_ExecutorRun(TESSERA_RUN_ARGUMENTS);
+}
+
+static void
+run_inside(TESSERA_RUN_PARAMETERS)
+{
+	running.inside++;
+	PG_TRY();
+	{
+		run_next(TESSERA_RUN_ARGUMENTS);
+	}
+	PG_FINALLY();
+	{
+		running.inside--;
+	}
+	PG_END_TRY();
+}
+
+static void
 executor_run(TESSERA_RUN_PARAMETERS)
 {
 	Attempt    *attempt = dlist_is_empty(&running.attempts) ? NULL : attempt_of(query);
+	DestReceiver *receiver = query->dest;
 
 	if (attempt != NULL && attempt->done_before)
 	{
@@ -282,16 +366,19 @@ executor_run(TESSERA_RUN_PARAMETERS)
 		query->estate->es_processed = attempt->record.count;
 		return;
 	}
-	if (attempt != NULL && returns_rows(query))
+	if (attempt == NULL)
+	{
+		run_next(TESSERA_RUN_ARGUMENTS);
+		return;
+	}
+	if (returns_rows(query))
 	{
 		/* it runs to its end at once: it writes */
-		attempt->answer = tessera_answer_begin(query->tupDesc, query->dest, (Size) tessera_max_recorded_answer * 1024);
+		attempt->answer = tessera_answer_begin(query->tupDesc, receiver, (Size) tessera_max_recorded_answer * 1024);
 		query->dest = tessera_answer_receiver(attempt->answer);
 	}
-	if (previous_run)
-		previous_run(TESSERA_RUN_ARGUMENTS);
-	else
-		standard_ExecutorRun(TESSERA_RUN_ARGUMENTS);
+	run_inside(TESSERA_RUN_ARGUMENTS);
+	query->dest = receiver;
 }
 
 /* Of a query that was started and not run: nothing is left to be done, but what the start has begun ends. */
@@ -306,6 +393,30 @@ finish_without_run(QueryDesc *query)
 }
 
 static void
+finish_next(QueryDesc *query)
+{
+	if (previous_finish)
+		previous_finish(query);
+	else
+		standard_ExecutorFinish(query);
+}
+
+static void
+finish_inside(QueryDesc *query)
+{
+	running.inside++;
+	PG_TRY();
+	{
+		finish_next(query);
+	}
+	PG_FINALLY();
+	{
+		running.inside--;
+	}
+	PG_END_TRY();
+}
+
+static void
 executor_finish(QueryDesc *query)
 {
 	Attempt    *attempt = dlist_is_empty(&running.attempts) ? NULL : attempt_of(query);
@@ -313,21 +424,30 @@ executor_finish(QueryDesc *query)
 	if (attempt != NULL && attempt->done_before)
 	{
 		finish_without_run(query);
+		forget(attempt);
 		return;
 	}
-	if (previous_finish)
-		previous_finish(query);
-	else
-		standard_ExecutorFinish(query);
-	if (attempt != NULL)
-		record_attempt(attempt);
+	if (attempt == NULL)
+	{
+		finish_next(query);
+		return;
+	}
+	finish_inside(query);
+	record_attempt(attempt);
+	forget(attempt);
 }
 
 /* ---- utility statements ---- */
 
-/* True if it may write what no record speaks of. */
-static bool
-is_refused(Node *statement)
+typedef enum UtilityKind
+{
+	READS,						/* writes nothing, or carries a statement that the executor's hooks see */
+	CODE,						/* runs what the executor's hooks see, and more */
+	WRITES
+} UtilityKind;
+
+static UtilityKind
+kind_of(Node *statement)
 {
 	switch (nodeTag(statement))
 	{
@@ -341,7 +461,6 @@ is_refused(Node *statement)
 		case T_DeclareCursorStmt:
 		case T_FetchStmt:
 		case T_ClosePortalStmt:
-		case T_ExplainStmt:
 		case T_ListenStmt:
 		case T_UnlistenStmt:
 		case T_NotifyStmt:
@@ -349,15 +468,56 @@ is_refused(Node *statement)
 		case T_ConstraintsSetStmt:
 		case T_CheckPointStmt:
 		case T_LoadStmt:
-			return false;
+			return READS;
+		case T_ExplainStmt:
+			{
+				Node	   *query = ((ExplainStmt *) statement)->query;
+
+				/* of CREATE TABLE AS: with ANALYZE it makes the table */
+				return IsA(query, Query) && ((Query *) query)->commandType == CMD_UTILITY ? WRITES : READS;
+			}
 		case T_CopyStmt:
-			return ((CopyStmt *) statement)->is_from;
+			return ((CopyStmt *) statement)->is_from ? WRITES : READS;
 		case T_CallStmt:
 		case T_DoStmt:
-			return !IsTransactionBlock();
+			return CODE;
 		default:
-			return true;
+			return WRITES;
 	}
+}
+
+/* Before a utility statement, at whatever depth, that is not a part of another one. */
+static void
+before_utility(const PlannedStmt *statement, const char *text, ParamListInfo params)
+{
+	Node	   *node = statement->utilityStmt;
+	UtilityKind kind = kind_of(node);
+	const char *name = GetCommandTagName(CreateCommandTag(node));
+
+	if (kind == READS || running.inside > 0)
+		return;
+	if (kind == WRITES && is_outermost(text))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("%s cannot be done under a transaction number", name),
+				 errhint("SET tessera.txn_number = 0.")));
+	if (IsTransactionBlock())
+		record_whole(statement, text, params);
+	else if (is_outermost(text))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("%s can be done once only in a transaction block", name),
+				 errhint("Put it between BEGIN and COMMIT, or SET tessera.txn_number = 0.")));
+	else
+		raise_inside();
+}
+
+/* RESET ALL and DISCARD ALL pass over a setting that a rollback has set back, though what was said by it holds. */
+static bool
+clears(Node *statement)
+{
+	return (IsA(statement, VariableSetStmt) && ((VariableSetStmt *) statement)->kind == VAR_RESET_ALL) ||
+		(IsA(statement, DiscardStmt) && ((DiscardStmt *) statement)->target == DISCARD_ALL);
 }
 
 static void
@@ -366,17 +526,10 @@ utility(PlannedStmt *statement, const char *string, bool read_only, ProcessUtili
 {
 	Node	   *node = statement->utilityStmt;
 	bool		before = running.explains;
+	volatile bool ends = clears(node);
 
-	if (context == PROCESS_UTILITY_TOPLEVEL && tessera_transaction_number() > 0 && IsTransactionState() && is_numbered() && is_refused(node))
-	{
-		bool		code = IsA(node, CallStmt) || IsA(node, DoStmt);
-
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 code ? errmsg("%s can be done once only in a transaction block", GetCommandTagName(CreateCommandTag(node))) :
-				 errmsg("%s cannot be done under a transaction number", GetCommandTagName(CreateCommandTag(node))),
-				 code ? errhint("Put it between BEGIN and COMMIT, or SET tessera.txn_number = 0.") : errhint("SET tessera.txn_number = 0.")));
-	}
+	if (context != PROCESS_UTILITY_SUBCOMMAND && tessera_transaction_number() > 0 && IsTransactionState() && is_numbered())
+		before_utility(statement, string, params);
 	running.explains = IsA(node, ExplainStmt);
 	PG_TRY();
 	{
@@ -390,6 +543,8 @@ utility(PlannedStmt *statement, const char *string, bool read_only, ProcessUtili
 		running.explains = before;
 	}
 	PG_END_TRY();
+	if (ends)
+		tessera_numbering_clear();
 }
 
 /* ---- end of transaction ---- */
@@ -401,7 +556,7 @@ end_transaction(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_PREPARE:
-			tessera_numbering_commit();
+			tessera_numbering_commit(at_hand.whole && has_taken());
 			memset(&at_hand, 0, sizeof(at_hand));
 			break;
 		case XACT_EVENT_ABORT:
@@ -424,13 +579,10 @@ end_subtransaction(SubXactEvent event, SubTransactionId id, SubTransactionId par
 	if (event == SUBXACT_EVENT_COMMIT_SUB)
 		at_hand.level = level - 1;
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
-		memset(&at_hand, 0, sizeof(at_hand));
-}
-
-bool
-tessera_session_is_taken(const pg_uuid_t *session)
-{
-	return at_hand.number > 0 && memcmp(&at_hand.session, session, sizeof(pg_uuid_t)) == 0;
+	{
+		at_hand.number = 0;
+		at_hand.whole = false;
+	}
 }
 
 void

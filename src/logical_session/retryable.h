@@ -6,10 +6,6 @@
 #define TESSERA_RETRYABLE_H
 
 #include "postgres.h"
-#include "utils/uuid.h"
-
-/* True if the transaction at hand has taken the session. */
-extern bool tessera_session_is_taken(const pg_uuid_t *session);
 
 /* From _PG_init: executor and utility hooks, callbacks. */
 extern void tessera_retryable_init(void);

@@ -6,6 +6,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -14,7 +15,6 @@
 #include "utils/uuid.h"
 
 #include "common/privilege.h"
-#include "logical_session/retryable.h"
 #include "logical_session/session_tables.h"
 
 PG_FUNCTION_INFO_V1(tessera_start_session);
@@ -64,7 +64,9 @@ tessera_session_transaction_outcome(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("transaction numbers begin with 1")));
-	outcome = tessera_session_is_taken(session) ? TESSERA_OUTCOME_RUNNING : tessera_session_outcome(session, number, &at);
+	/* that a number is refused from now on must not be rolled back */
+	PreventInTransactionBlock(true, "tessera.transaction_outcome()");
+	outcome = tessera_session_outcome(session, number, &at);
 	values[0] = CStringGetTextDatum(words[outcome]);
 	values[1] = TimestampTzGetDatum(at);
 	nulls[0] = false;

@@ -10,22 +10,30 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_namespace.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/syscache.h"
 #include "utils/uuid.h"
 
 #include "common/errors.h"
+#include "common/fixed_settings.h"
 #include "common/spi_row.h"
 #include "common/text.h"
 #include "logical_session/numbering.h"
 #include "logical_session/session_tables.h"
 #include "session/internal_connection.h"
+#include "transaction/participant.h"
+#include "transaction/resolver.h"
 
 #define SCHEMA "tessera_session"
 #define OWNER "tessera_internal"
@@ -41,7 +49,7 @@ typedef struct Use
 	int			statement;
 	bool		first;
 	bool		anybodys;
-	const char *user;			/* name of the current user, as it was before acting */
+	const char *user;			/* name of the client's role: no function's owner */
 	int			limit;
 	TimestampTz since;
 	int			n;
@@ -54,12 +62,46 @@ typedef struct Use
 	bool		found;
 	uint64		deleted;
 	TesseraOutcome outcome;
+	List	   *digits;			/* of the transactions of the records */
 } Use;
+
+/* A plain table of the cluster's role: what anybody else has put there is not to be run as that role. */
+static bool
+is_ours(Oid schema, const char *name, Oid owner)
+{
+	HeapTuple	tuple = SearchSysCache2(RELNAMENSP, CStringGetDatum(name), ObjectIdGetDatum(schema));
+	Form_pg_class form;
+	bool		ours;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	form = (Form_pg_class) GETSTRUCT(tuple);
+	ours = form->relkind == RELKIND_RELATION && form->relowner == owner;
+	ReleaseSysCache(tuple);
+	return ours;
+}
+
+static Oid
+owner_of_schema(Oid schema)
+{
+	HeapTuple	tuple = SearchSysCache1(NAMESPACEOID, ObjectIdGetDatum(schema));
+	Oid			owner;
+
+	if (!HeapTupleIsValid(tuple))
+		return InvalidOid;
+	owner = ((Form_pg_namespace) GETSTRUCT(tuple))->nspowner;
+	ReleaseSysCache(tuple);
+	return owner;
+}
 
 bool
 tessera_sessions_enabled(void)
 {
-	return OidIsValid(get_namespace_oid(SCHEMA, true));
+	Oid			schema = get_namespace_oid(SCHEMA, true);
+	Oid			owner = get_role_oid(OWNER, true);
+
+	return OidIsValid(schema) && OidIsValid(owner) && owner_of_schema(schema) == owner && is_ours(schema, "session", owner) &&
+		is_ours(schema, "record", owner);
 }
 
 /* As the owner of the tables, two levels below any statement of the client: nothing commits by itself there. */
@@ -73,7 +115,7 @@ use_tables(Use *use)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this cluster has no sessions"),
 				 errhint("A superuser calls tessera.enable_sessions() once, on any node.")));
-	use->user = GetUserNameFromId(GetUserId(), false);
+	use->user = GetUserNameFromId(GetOuterUserId(), false);
 	use->context = CurrentMemoryContext;
 	tessera_nesting_enter();
 	tessera_nesting_enter();
@@ -202,8 +244,9 @@ run_find(Use *use)
 {
 	MemoryContext before;
 
-	use->found = tessera_spi_run_saved("SELECT at, identity, count, answer FROM tessera_session.record "
-									   "WHERE session = $1 AND number = $2 AND statement = $3", SPI_OK_SELECT, 3,
+	use->found = tessera_spi_run_saved("SELECT r.at, r.identity, r.count, r.answer, r.digits, r.statement FROM tessera_session.record AS r "
+									   "WHERE r.session = $1 AND r.number = $2 AND (r.statement IN (-1, $3) OR $3 = -1) "
+									   "ORDER BY r.statement LIMIT 1", SPI_OK_SELECT, 3,
 									   (Oid[]) {UUIDOID, INT8OID, INT4OID},
 									   (Datum[]) {UUIDPGetDatum(use->session), Int64GetDatum(use->number), Int32GetDatum(use->statement)},
 									   NULL) > 0;
@@ -219,6 +262,8 @@ run_find(Use *use)
 
 		use->record->answer = isnull ? NULL : DatumGetByteaPCopy(answer);
 	}
+	use->record->statement = DatumGetInt32(spi_row_value(0, 6));
+	use->record->digits = TextDatumGetCString(spi_row_value(0, 5));
 	MemoryContextSwitchTo(before);
 }
 
@@ -228,6 +273,8 @@ tessera_session_find_record(const pg_uuid_t *session, int64 number, int statemen
 	Use			use = {.run = run_find,.session = session,.number = number,.statement = statement,.record = record};
 
 	use_tables(&use);
+	if (use.found && record->digits[0] != '\0')
+		tessera_finish_committed(record->digits);
 	return use.found;
 }
 
@@ -235,18 +282,20 @@ static void
 run_add(Use *use)
 {
 	static const char *const insert =
-		"INSERT INTO tessera_session.record (session, number, statement, at, identity, count, answer) VALUES ($1, $2, $3, $4, $5, $6, $7)";
+		"INSERT INTO tessera_session.record (session, number, statement, at, identity, count, answer, digits) "
+		"VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
 	static const char *const replace =
 		"WITH older AS (DELETE FROM tessera_session.record AS r WHERE r.session = $1 AND r.number < $2) "
-		"INSERT INTO tessera_session.record (session, number, statement, at, identity, count, answer) VALUES ($1, $2, $3, $4, $5, $6, $7)";
+		"INSERT INTO tessera_session.record (session, number, statement, at, identity, count, answer, digits) "
+		"VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
 	const TesseraSessionRecord *record = use->record;
 
-	(void) tessera_spi_run_saved(use->first ? replace : insert, SPI_OK_INSERT, 7,
-								 (Oid[]) {UUIDOID, INT8OID, INT4OID, TIMESTAMPTZOID, BYTEAOID, INT8OID, BYTEAOID},
+	(void) tessera_spi_run_saved(use->first ? replace : insert, SPI_OK_INSERT, 8,
+								 (Oid[]) {UUIDOID, INT8OID, INT4OID, TIMESTAMPTZOID, BYTEAOID, INT8OID, BYTEAOID, TEXTOID},
 								 (Datum[]) {UUIDPGetDatum(use->session), Int64GetDatum(use->number), Int32GetDatum(use->statement),
 											TimestampTzGetDatum(record->at), PointerGetDatum(record->identity), Int64GetDatum(record->count),
-											PointerGetDatum(record->answer)},
-								 (bool[]) {false, false, false, false, false, false, record->answer == NULL});
+											PointerGetDatum(record->answer), CStringGetTextDatum(tessera_transaction_digits())},
+								 (bool[]) {false, false, false, false, false, false, record->answer == NULL, false});
 }
 
 void
@@ -270,12 +319,13 @@ run_outcome(Use *use)
 							  SPI_OK_SELECT, 2, (Oid[]) {UUIDOID, NAMEOID},
 							  (Datum[]) {UUIDPGetDatum(use->session), DirectFunctionCall1(namein, CStringGetDatum(use->user))}, NULL) == 0)
 	{
-		uint64		there = tessera_spi_run_saved("SELECT FROM tessera_session.session WHERE id = $1 AND role = $2", SPI_OK_SELECT, 2,
-												  (Oid[]) {UUIDOID, NAMEOID},
-												  (Datum[]) {UUIDPGetDatum(use->session), DirectFunctionCall1(namein, CStringGetDatum(use->user))},
-												  NULL);
-
-		use->outcome = there > 0 ? TESSERA_OUTCOME_RUNNING : TESSERA_OUTCOME_EXPIRED;
+		if (tessera_spi_run_saved("SELECT number FROM tessera_session.session WHERE id = $1 AND role = $2", SPI_OK_SELECT, 2,
+								  (Oid[]) {UUIDOID, NAMEOID},
+								  (Datum[]) {UUIDPGetDatum(use->session), DirectFunctionCall1(namein, CStringGetDatum(use->user))}, NULL) == 0 ||
+			DatumGetInt64(spi_row_value(0, 1)) > use->number)
+			use->outcome = TESSERA_OUTCOME_EXPIRED;
+		else
+			use->outcome = TESSERA_OUTCOME_RUNNING;
 		return;
 	}
 	number = DatumGetInt64(spi_row_value(0, 1));
@@ -284,27 +334,36 @@ run_outcome(Use *use)
 		use->outcome = TESSERA_OUTCOME_EXPIRED;
 		return;
 	}
-	(void) tessera_spi_run_saved("SELECT max(at) FROM tessera_session.record WHERE session = $1 AND number = $2", SPI_OK_SELECT, 2,
-								 (Oid[]) {UUIDOID, INT8OID}, (Datum[]) {UUIDPGetDatum(use->session), Int64GetDatum(use->number)}, NULL);
+	(void) tessera_spi_run_saved("SELECT r.at, r.digits FROM tessera_session.record AS r WHERE r.session = $1 AND r.number = $2 ORDER BY r.at DESC",
+								 SPI_OK_SELECT, 2, (Oid[]) {UUIDOID, INT8OID}, (Datum[]) {UUIDPGetDatum(use->session), Int64GetDatum(use->number)}, NULL);
+	if (SPI_processed > 0)
 	{
-		bool		isnull;
-		Datum		at = spi_row_datum(0, 1, &isnull);
+		use->outcome = TESSERA_OUTCOME_COMMITTED;
+		use->since = DatumGetTimestampTz(spi_row_value(0, 1));
+		for (uint64 i = 0; i < SPI_processed; i++)
+		{
+			MemoryContext before = MemoryContextSwitchTo(use->context);
 
-		use->since = isnull ? 0 : DatumGetTimestampTz(at);
-		use->outcome = isnull ? TESSERA_OUTCOME_ABORTED : TESSERA_OUTCOME_COMMITTED;
+			use->digits = lappend(use->digits, TextDatumGetCString(spi_row_value(i, 2)));
+			MemoryContextSwitchTo(before);
+		}
+		return;
 	}
-	if (use->outcome == TESSERA_OUTCOME_ABORTED)
-		(void) tessera_spi_run_saved("UPDATE tessera_session.session SET previous = number, number = $2, refused = $2 WHERE id = $1",
-									 SPI_OK_UPDATE, 2, (Oid[]) {UUIDOID, INT8OID},
-									 (Datum[]) {UUIDPGetDatum(use->session), Int64GetDatum(use->number)}, NULL);
+	use->outcome = TESSERA_OUTCOME_ABORTED;
+	(void) tessera_spi_run_saved("UPDATE tessera_session.session SET previous = number, number = $2, refused = $2 WHERE id = $1",
+								 SPI_OK_UPDATE, 2, (Oid[]) {UUIDOID, INT8OID},
+								 (Datum[]) {UUIDPGetDatum(use->session), Int64GetDatum(use->number)}, NULL);
 }
 
 TesseraOutcome
 tessera_session_outcome(const pg_uuid_t *session, int64 number, TimestampTz *at)
 {
 	Use			use = {.run = run_outcome,.session = session,.number = number};
+	ListCell   *cell;
 
 	use_tables(&use);
+	foreach(cell, use.digits)
+		tessera_finish_committed(lfirst(cell));
 	*at = use.since;
 	return use.outcome;
 }
@@ -372,7 +431,7 @@ tessera_enable_sessions(PG_FUNCTION_ARGS)
 		"CREATE TABLE " SCHEMA ".session (id uuid PRIMARY KEY, role name NOT NULL, number bigint NOT NULL DEFAULT 0, "
 		"previous bigint NOT NULL DEFAULT 0, refused bigint NOT NULL DEFAULT 0, started timestamptz NOT NULL, last_use timestamptz NOT NULL)",
 		"CREATE TABLE " SCHEMA ".record (session uuid, number bigint, statement int, at timestamptz NOT NULL, identity bytea NOT NULL, "
-		"count bigint NOT NULL, answer bytea, PRIMARY KEY (session, number, statement))",
+		"count bigint NOT NULL, answer bytea, digits text NOT NULL, PRIMARY KEY (session, number, statement))",
 		"CREATE INDEX ON " SCHEMA ".session (role)",
 		"CREATE INDEX ON " SCHEMA ".session (last_use)",
 		"COMMENT ON SCHEMA " SCHEMA " IS 'logical sessions of the tessera cluster, and what was done under their numbers'",
@@ -389,12 +448,21 @@ tessera_enable_sessions(PG_FUNCTION_ARGS)
 		"SELECT tessera.shard_table('" SCHEMA ".record', 'session', 'hash', colocate_with => '" SCHEMA ".session')",
 	};
 
+	int			nest;
+
 	if (!superuser())
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("must be superuser to enable sessions")));
 	if (tessera_sessions_enabled())
 		PG_RETURN_BOOL(false);
+	if (OidIsValid(get_namespace_oid(SCHEMA, true)))
+		ereport(ERROR,
+				(errcode(ERRCODE_DUPLICATE_SCHEMA),
+				 errmsg("schema \"%s\" exists, and is not what sessions need", SCHEMA),
+				 errhint("It is somebody else's: drop or rename it.")));
+	/* the names of types are the server's own */
+	nest = tessera_fixed_settings_push(TESSERA_FIXED_NAMES);
 	if (SPI_connect() != SPI_OK_CONNECT)
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
@@ -404,5 +472,6 @@ tessera_enable_sessions(PG_FUNCTION_ARGS)
 	for (int i = 0; i < lengthof(sharding); i++)
 		(void) tessera_spi_run(sharding[i], SPI_OK_SELECT, 0, NULL, NULL, NULL);
 	SPI_finish();
+	AtEOXact_GUC(true, nest);
 	PG_RETURN_BOOL(true);
 }

@@ -26,22 +26,28 @@ typedef struct TesseraSessionRecord
 	bytea	   *identity;		/* of the statement: its text, parameters, role and search_path */
 	int64		count;			/* rows that it has reported */
 	bytea	   *answer;			/* the rows that it has returned (answer.h); NULL: not kept */
+	int			statement;		/* its own, or TESSERA_WHOLE_TRANSACTION */
+	const char *digits;			/* of the transaction that has written it (transaction/participant.h) */
 } TesseraSessionRecord;
 
-/* True if the cluster has sessions. */
+/* True if the cluster has sessions: the schema and the tables are there, and are the cluster's. */
 extern bool tessera_sessions_enabled(void);
 
-/* Makes a session of the current user (its name); ERROR 53400 if it has as many as tessera.max_sessions_per_role. */
+/* Makes a session of the client's current role (its name, whatever function runs); ERROR 53400 if it has as many as tessera.max_sessions_per_role. */
 extern void tessera_session_create(const pg_uuid_t *session);
 
 /*
  * Takes the session for this transaction, until its end: another one that uses it waits, wherever it runs. Its number is this one then, if it was not
- * a later one, and it counts as used now. Returns the number before. ERROR TS006 if the current user has no such session (any more), 22023 if the
+ * a later one, and it counts as used now. Returns the number before. ERROR TS006 if that role has no such session (any more), 22023 if the
  * number is older than the session's, TS003 if tessera.transaction_outcome has said of it that it was not committed.
  */
 extern int64 tessera_session_check_out(const pg_uuid_t *session, int64 number);
 
-/* As the session has it now, whatever snapshot the transaction goes by. False: there is none. Palloc'd. */
+/*
+ * The record of a statement, or else of the whole transaction; for TESSERA_WHOLE_TRANSACTION any one of the number, the whole's before those of
+ * statements. As the session has it now, whatever snapshot the transaction goes by; palloc'd. False: there is none. What the record's transaction has
+ * left prepared on any node is finished first, so that all that it has written is there to be seen.
+ */
 extern bool tessera_session_find_record(const pg_uuid_t *session, int64 number, int statement, TesseraSessionRecord *record);
 
 /* Writes a record. first: of a number that is new to the session, whose records of older numbers go. */
@@ -57,7 +63,7 @@ typedef enum TesseraOutcome
 } TesseraOutcome;
 extern TesseraOutcome tessera_session_outcome(const pg_uuid_t *session, int64 number, TimestampTz *at);
 
-/* The session of the current user, or of anybody, and its records are no more. False: there was none. Waits for who has taken it. */
+/* The session of that role, or of anybody, and its records are no more. False: there was none. Waits for who has taken it. */
 extern bool tessera_session_delete(const pg_uuid_t *session, bool anybodys);
 
 /* Sessions that were not used since then end, those that somebody has taken but for; so many at most. Returns how many. */

@@ -157,9 +157,9 @@ tessera_nesting_leave(void)
 		connection.nesting--;
 }
 
-/* Outside of SPI, which has no other way to be asked. */
-static bool
-outside_spi(void)
+/* SPI has no other way to be asked. */
+bool
+tessera_outside_spi(void)
 {
 	return SPI_unregister_relation("") == SPI_ERROR_UNCONNECTED;
 }
@@ -173,7 +173,7 @@ tessera_received(const char *text)
 {
 	if (!connection.greeted || text == NULL || tessera_nesting() > 0 || IsParallelWorker())
 		return false;
-	return text == debug_query_string || (ActivePortal != NULL && text == ActivePortal->sourceText && outside_spi());
+	return text == debug_query_string || (ActivePortal != NULL && text == ActivePortal->sourceText && tessera_outside_spi());
 }
 
 uint64

@@ -42,6 +42,9 @@ extern bool tessera_works_for_client(void);
  */
 extern bool tessera_received(const char *text);
 
+/* False while a function uses SPI, whatever portal is the active one. */
+extern bool tessera_outside_spi(void);
+
 /* After a statement of an internal connection: tells the router, once in a transaction, if that cannot be prepared (INFO of SQLSTATE TS008). */
 extern void tessera_internal_tell_unpreparable(void);
 

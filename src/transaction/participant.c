@@ -671,11 +671,25 @@ tessera_participant_restate_user(TesseraParticipant *participant)
 		queue_session(participant->connection, false);
 }
 
+const char *
+tessera_transaction_digits(void)
+{
+	if (at_hand.digits[0] == '\0')
+	{
+		char		gid[TESSERA_GID_SIZE];
+
+		tessera_make_gid(gid, "", 0);
+		strlcpy(at_hand.digits, gid + strlen(TESSERA_GID_PREFIX), sizeof(at_hand.digits));
+	}
+	return at_hand.digits;
+}
+
 /* ---- callbacks ---- */
 
 static void
 end_list(void)
 {
+	at_hand.digits[0] = '\0';
 	for (int i = 0; i < at_hand.nparticipants; i++)
 		if (at_hand.participants[i].unlisted)
 			tessera_connection_close(at_hand.participants[i].connection);

@@ -95,6 +95,12 @@ extern void tessera_statement_forget(TesseraKeptStatement *statement);
  */
 extern bool tessera_autocommit_write_allowed(void);
 
+/*
+ * 32 hex digits by which this transaction's parts are known if it ends in a two-phase commit of this node's (tessera_finish_committed); to be written
+ * by the transaction itself. Valid until its end.
+ */
+extern const char *tessera_transaction_digits(void);
+
 /* tessera.commit_timeout, in ms. */
 extern int	tessera_commit_timeout;
 

@@ -18,6 +18,7 @@
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
@@ -193,6 +194,66 @@ try_to_resolve(const TesseraRouting *routing, const char *gid)
 			 errmsg("could not finish prepared transaction %s: %s", gid, error->message),
 			 errhint("It is tried again by tessera.resolve_transactions().")));
 	return "in doubt";
+}
+
+/* One node's share of tessera_finish_committed. */
+typedef struct Finishing
+{
+	const TesseraRouting *routing;
+	const char *digits;
+	int32		node_id;
+} Finishing;
+
+static void
+run_finishing(void *arg)
+{
+	Finishing  *finishing = arg;
+	const TesseraRouting *routing = finishing->routing;
+	StringInfoData gids;
+	char	   *unfinished;
+	Datum	   *elements;
+	int			n;
+
+	/* who coordinates is not known before the commit */
+	initStringInfo(&gids);
+	for (int i = 0; i < routing->nnodes; i++)
+		appendStringInfo(&gids, "%c" TESSERA_GID_PREFIX "%s_%d_%d", i > 0 ? ',' : '{', finishing->digits,
+						 tessera_routing_node_at(routing, i)->node_id, finishing->node_id);
+	appendStringInfoChar(&gids, '}');
+	tessera_call_unfinished_transactions(tessera_to_node(finishing->node_id), gids.data, &unfinished);
+	deconstruct_array(DatumGetArrayTypeP(OidInputFunctionCall(F_ARRAY_IN, unfinished, TEXTOID, -1)), TEXTOID, -1, false, TYPALIGN_INT, &elements,
+					  NULL, &n);
+	for (int i = 0; i < n; i++)
+	{
+		char	   *gid = TextDatumGetCString(elements[i]);
+		char	   *transaction = pnstrdup(gid, strrchr(gid, '_') - gid);
+		int32		coordinator = pg_strtoint32(strrchr(transaction, '_') + 1);
+
+		tessera_finish_part(routing, finishing->node_id, gid, true, tessera_ask_commit_time(coordinator, transaction), tessera_commit_timeout);
+	}
+}
+
+void
+tessera_finish_committed(const char *digits)
+{
+	const TesseraRouting *routing = tessera_routing_or_error();
+
+	for (int i = 0; i < routing->nnodes; i++)
+	{
+		const TesseraNode *node = tessera_routing_node_at(routing, i);
+		Finishing	finishing = {routing, digits, node->node_id};
+		ErrorData  *error = tessera_try(run_finishing, &finishing);
+
+		/* another one was faster */
+		if (error == NULL || error->sqlerrcode == ERRCODE_UNDEFINED_OBJECT)
+			continue;
+		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+			ReThrowError(error);
+		ereport(WARNING,
+				(errcode(error->sqlerrcode),
+				 errmsg("the transaction was committed, but what it has written on node \"%s\" may not be visible yet: %s",
+						NameStr(node->name), error->message)));
+	}
 }
 
 /* What became of a prepared transaction. */

@@ -13,4 +13,11 @@
  */
 extern long tessera_resolver_step(void);
 
+/*
+ * Finishes what is still prepared, on any node, of a transaction of these digits (tessera_transaction_digits) that is known to have committed, so
+ * that all see what it has written. Asks all nodes. A node that cannot be reached, or whose part cannot be finished, is a WARNING: the resolver goes
+ * on.
+ */
+extern void tessera_finish_committed(const char *digits);
+
 #endif							/* TESSERA_RESOLVER_H */

@@ -60,6 +60,7 @@ typedef struct TesseraTransaction
 	/* two_phase.c */
 	TesseraCommitPhase phase;
 	char		gid[TESSERA_GID_SIZE];	/* of the two-phase commit, or of what a client prepares */
+	char		digits[33];		/* that the first of the two will have; empty: none were drawn yet */
 	int32	   *client_nodes;	/* where that is prepared; in TopMemoryContext, outlives the transaction */
 	int			client_nnodes;
 	TesseraTime commit_time;	/* on all nodes, once the coordinator has taken it; 0: not known, as in a cluster that is being upgraded */

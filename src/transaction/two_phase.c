@@ -504,7 +504,7 @@ take_time_here(TesseraTransaction *transaction)
 static void
 commit_two_phase(TesseraTransaction *transaction, TesseraParticipant *coordinator)
 {
-	tessera_make_gid(transaction->gid, "", coordinator ? coordinator->node_id : transaction->self_node);
+	tessera_make_gid(transaction->gid, transaction->digits, coordinator ? coordinator->node_id : transaction->self_node);
 	transaction->phase = TESSERA_COMMIT_PREPARING;
 	transaction->commit_time = 0;
 	write_decision(transaction, coordinator);

@@ -18,7 +18,12 @@ like($c->error('s1', 'SELECT tessera.start_session()'), qr/55000: this cluster h
 $c->query('s1', 'CREATE ROLE alice LOGIN');
 $c->query('s1', 'CREATE ROLE bob LOGIN');
 like($c->error('r1', 'SET ROLE alice; SELECT tessera.enable_sessions()'), qr/42501/, 'by a superuser alone');
-is($c->query('r1', 'SELECT tessera.enable_sessions()'), 't', 'enabled');
+$c->query('s1', 'CREATE SCHEMA tessera_session AUTHORIZATION bob');
+$c->query('s1', 'CREATE TABLE tessera_session.session (id uuid); CREATE TABLE tessera_session.record (id uuid)');
+like($c->error('r1', 'SELECT tessera.start_session()'), qr/55000/, 'tables of somebody else are no sessions');
+like($c->error('r1', 'SELECT tessera.enable_sessions()'), qr/42P06/, 'and in the way');
+$c->query('s1', 'DROP SCHEMA tessera_session CASCADE');
+is($c->query('r1', 'SET search_path = public, pg_catalog; CREATE DOMAIN public.name AS int; SELECT tessera.enable_sessions()'), 't', 'enabled');
 ok($c->wait_for($_, 'SELECT tessera.enable_sessions()', 'f'), "$_ knows it") foreach @nodes;
 
 $c->query('s1', $_) foreach (
@@ -84,6 +89,14 @@ once('a prepared statement', 'PREPARE p(int) AS UPDATE acc SET n = n + $1 WHERE 
 once('a transaction of nothing but statements by themselves',
 	join('; ', map { "UPDATE acc SET n = n + 1 WHERE id = $_" } 30 .. 35), $all);
 
+# ---- answers that are not kept ----
+
+$number++;
+my $large = 'UPDATE acc SET n = n + 1 WHERE id = 60 RETURNING repeat(note, 100), repeat($$x$$, 3000)';
+$c->query('s1', "SET tessera.max_recorded_answer = 1; " . under($number, $large));
+like($c->error('s2', under($number, $large)), qr/TS006: statement 0 .* its answer was not kept/, 'a large answer is not kept');
+once('no columns', 'WITH d AS (UPDATE acc SET n = n + 1 WHERE id < 5 RETURNING 1) SELECT FROM d', $all);
+
 # ---- values that text could spoil ----
 
 $number++;
@@ -125,12 +138,59 @@ $number++;
 $c->query('s1', under($number, "BEGIN; DO 'BEGIN UPDATE acc SET n = n + 1 WHERE id = 42; END'; COMMIT"));
 like($c->error('s2', under($number, "BEGIN; DO 'BEGIN UPDATE acc SET n = n + 1 WHERE id = 42; END'; COMMIT")), qr/TS005/, 'of code');
 
+# ---- several statements of one message are one transaction ----
+
+sub message
+{
+	my ($name, $sql) = @_;
+	my ($out, $error);
+	my $server = $c->node($name);
+	IPC::Run::run([ 'psql', '-XAtq', '-v', 'VERBOSITY=verbose', '-h', $server->host, '-p', $server->port, '-d', 'postgres', '-c', $sql ], '<', \undef,
+		'>', \$out, '2>', \$error);
+	return $error;
+}
+
+$number++;
+$sum = $c->query('s1', $all);
+is(message('s1', under($number, 'UPDATE acc SET n = n + 1 WHERE id = 1; UPDATE acc SET n = n + 1 WHERE id = 2')), '', 'a message of several');
+isnt($c->query('s1', $all), $sum, 'has its effect');
+$sum = $c->query('s1', $all);
+like(message('s2', under($number, 'UPDATE acc SET n = n + 1 WHERE id = 1; UPDATE acc SET n = n + 1 WHERE id = 2')), qr/TS005/, 'and is known');
+like(message('r1', under($number, 'UPDATE acc SET n = n + 9 WHERE id = 1; UPDATE acc SET n = n + 1 WHERE id = 2')), qr/22023: the first statement of/,
+	'another one is none');
+like($c->error('r1', under($number, 'UPDATE acc SET n = n + 1 WHERE id = 1')), qr/22023: what was done of .* was another one/,
+	'nor is a statement by itself');
+like(message('s1', under($number + 1, $_)), qr/0A000/, "refused in a message: $_")
+	foreach 'TRUNCATE acc', 'BEGIN; TRUNCATE acc; COMMIT', 'CREATE TABLE no (k int)';
+$number++;
+like(message('s1', under($number, "DO 'BEGIN PERFORM 1; END'; COMMIT; DO 'BEGIN PERFORM 1; END'")), qr/22023: a transaction was committed under/,
+	'nor two transactions in one message');
+$number++;
+$c->query('s1', under($number, 'UPDATE acc SET n = n + 1 WHERE id = 1'));
+$sum = $c->query('s1', $all);
+like(message('s2', under($number, 'UPDATE acc SET n = n + 1 WHERE id = 1; SELECT 1')), qr/22023: what was done of/, 'a statement is no transaction');
+like($c->error('s2', under($number, 'BEGIN; UPDATE acc SET n = n + 1 WHERE id = 1; COMMIT')), qr/22023: what was done of/, 'nor a block');
+$number++;
+like($c->error('s2', under($number, 'BEGIN; UPDATE acc SET n = n + 1 WHERE id = 1; COMMIT; BEGIN; UPDATE acc SET n = n + 1 WHERE id = 1')),
+	qr/22023: a transaction was committed under number/, 'two blocks have two numbers');
+like($c->error('s2', under($number + 1, 'BEGIN; UPDATE acc SET n = n + 1 WHERE id = 1; COMMIT AND CHAIN; UPDATE acc SET n = n + 1 WHERE id = 2')),
+	qr/22023: a transaction was committed under number/, 'in a chain, too');
+$number++;
+
 # ---- numbers ----
 
 like($c->error('s1', under($number - 1, 'UPDATE acc SET n = 0 WHERE id = 1')), qr/22023: transaction number \d+ is older than/, 'an older number');
 is($c->query('s1', "BEGIN; SET tessera.session = '$session'; SET tessera.txn_number = 77; ROLLBACK; SHOW tessera.txn_number"), '77',
 	'does not take the number back');
-is($c->query('s1', "SET tessera.session = '$session'; SET tessera.txn_number = 77; RESET ALL; SHOW tessera.txn_number"), '0', 'RESET does');
+foreach my $reset ('RESET ALL', 'DISCARD ALL')
+{
+	is($c->query('s1', "SET tessera.session = '$session'; SET tessera.txn_number = 77; $reset; SHOW tessera.txn_number"), '0', "$reset does");
+	is($c->query('s1', "BEGIN; SET LOCAL tessera.session = '$session'; SET LOCAL tessera.txn_number = 77; COMMIT; SHOW tessera.txn_number; " .
+		"$reset; SHOW tessera.txn_number; SHOW tessera.session"), "77\n0\n", "$reset also does after SET LOCAL");
+}
+like($c->error('s1', 'SET tessera.txn_number = 5'), qr/22023: .*DETAIL:.*works for no session/s, 'no number without a session');
+like($c->error('s1', "$_ SET tessera.txn_number = 5"), qr/22023/, "not by $_")
+	foreach 'ALTER ROLE alice', "CREATE FUNCTION g() RETURNS int LANGUAGE sql AS 'SELECT 1'";
 $number++;
 $c->query('s1', under($number, 'UPDATE acc SET n = n + 1 WHERE id = 1', 4));
 $sum = $c->query('s1', $all);
@@ -139,6 +199,8 @@ is($c->query('s1', $all), $sum, 'a statement that has its number given');
 $c->query('r1', under($number, 'UPDATE acc SET n = n + 1 WHERE id = 1', 5));
 isnt($c->query('s1', $all), $sum, 'the next number is another statement');
 like($c->error('s1', under($number, 'UPDATE acc SET n = n + 2 WHERE id = 1', 5)), qr/22023: statement 5 of .* was another one/, 'other text');
+is($c->query('s1', "SET tessera.session = '$session'; SET tessera.txn_number = 78; SET tessera.session = '$session'; SHOW tessera.txn_number"), '78',
+	'the session said once more leaves the number');
 like($c->error('s1', 'SET search_path = public, pg_catalog; ' . under($number, 'UPDATE acc SET n = n + 1 WHERE id = 1', 5)), qr/22023/,
 	'another search_path');
 
@@ -153,6 +215,21 @@ foreach my $refused (
 	$c->query('s1', "CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'UPDATE acc SET n = 0 RETURNING n'") if $refused->[0] =~ /f\(\)/;
 	like($c->error('s2', under($number + 1, $refused->[0])), $refused->[1], "refused: $refused->[0]");
 }
+# what is refused inside of functions, whoever calls them and however
+$c->query('s1', $_) foreach (
+	q{CREATE FUNCTION empties() RETURNS int LANGUAGE plpgsql AS 'BEGIN EXECUTE ''TRUNCATE acc''; RETURN 1; END'},
+	q{CREATE FUNCTION loops() RETURNS int LANGUAGE plpgsql AS 'DECLARE r record; BEGIN FOR r IN UPDATE acc SET n = n + 1 WHERE id = 1 RETURNING id LOOP
+		UPDATE acc SET n = n + 1 WHERE id = 2; END LOOP; RETURN 1; END'},
+	'CREATE VIEW two AS SELECT * FROM acc', 'CREATE RULE two AS ON UPDATE TO two DO INSTEAD (UPDATE acc SET n = 0 WHERE id = 1; UPDATE acc SET n = 0)');
+$sum = $c->query('s1', $all);
+like($c->error('s1', under($number + 1, $_)), qr/0A000/, "refused: $_")
+	foreach 'SELECT empties()', 'SELECT loops()', 'PREPARE p(int) AS SELECT $1; EXECUTE p(loops())', 'UPDATE two SET n = 5 WHERE id = 1',
+	'EXPLAIN ANALYZE CREATE TABLE no AS SELECT 1';
+is($c->query('s1', $all), $sum, 'and nothing was written');
+$number++;
+$c->query('s1', under($number, 'BEGIN; DO $$ BEGIN EXECUTE \'CREATE TEMP TABLE inside (k int)\'; END $$; COMMIT'));
+like($c->error('s2', under($number, 'BEGIN; DO $$ BEGIN EXECUTE \'CREATE TEMP TABLE inside (k int)\'; END $$; COMMIT')), qr/TS005/,
+	'a block that writes by DDL of a function is recorded');
 is($c->query('r1', under($number + 1, "SELECT nextval('gen_id_seq') > 0")), 't', 'a sequence is nobody\'s row');
 is($c->query('r1', under($number + 1, 'BEGIN READ ONLY; SELECT 1; COMMIT')), '1', 'what cannot write is not recorded');
 
@@ -166,6 +243,7 @@ is($c->query('s1', "SET ROLE bob; SELECT outcome FROM tessera.transaction_outcom
 like($c->error('s2', "SET ROLE $_; SELECT * FROM tessera_session.record"), qr/42501/, "$_ does not read records") foreach 'alice', 'bob';
 $c->query('s1', 'GRANT pg_read_all_data, pg_write_all_data TO bob');
 is($c->query('r1', 'SET ROLE bob; SELECT count(*) FROM tessera_session.record'), '0', 'nor does pg_read_all_data');
+like($c->error('s1', "BEGIN; SELECT tessera.transaction_outcome('$session', 1000)"), qr/25001/, 'an outcome is not asked for in a block');
 like($c->error('r1', "SET ROLE bob; INSERT INTO tessera_session.session VALUES (gen_random_uuid(), 'bob', 0, 0, 0, now(), now())"), qr/42501/,
 	'nor writes pg_write_all_data');
 
