@@ -75,7 +75,7 @@ typedef struct Sequences
 
 static Sequences *sequences = NULL;
 
-/* What the current top transaction has changed; at_transaction_end empties it. */
+/* What the current top transaction has changed; the steps at its end empty it. */
 typedef struct Changed
 {
 	uint64		changes;
@@ -247,50 +247,60 @@ tessera_catalog_wait(uint64 seen, TimestampTz deadline)
 
 /* Callbacks */
 
-static void
-at_transaction_end(XactEvent event, void *arg)
+void
+tessera_catalog_before_commit(void)
 {
-	switch (event)
-	{
-		case XACT_EVENT_PRE_COMMIT:
-			changed.ending = true;
-			if (changed.changes > 0)
-				announce(GetTopTransactionIdIfAny());
-			return;
-		case XACT_EVENT_COMMIT:
-			if (changed.changes > 0)
-				tessera_catalog_bump();
-			if (changed.role)
-				tessera_worker_roles_changed();
-			if (OidIsValid(changed.dropped_database))
-				tessera_database_slot_release(changed.dropped_database);
-			break;
-		case XACT_EVENT_PREPARE:
-			if (changed.prepared_gid[0] != '\0')
-				tessera_prepared_note(changed.prepared_gid, (TesseraPreparedChange) {.catalog = changed.changes > 0,.role = changed.role,
-									  .xid = GetTopTransactionIdIfAny()});
-			break;
-		case XACT_EVENT_ABORT:
-			/* COMMIT PREPARED may have been done before the error */
-			if (changed.announced)
-				tessera_catalog_bump();
-			break;
-		default:
-			return;
-	}
+	changed.ending = true;
+	if (changed.changes > 0)
+		announce(GetTopTransactionIdIfAny());
+}
+
+static void
+end_changes(void)
+{
 	take_back_announcement();
 	memset(&changed, 0, sizeof(changed));
 }
 
-static void
-at_subtransaction_end(SubXactEvent event, SubTransactionId id, SubTransactionId parent, void *arg)
+void
+tessera_catalog_committed(void)
 {
-	if (event == SUBXACT_EVENT_ABORT_SUB && changed.announced && !changed.ending)
+	if (changed.changes > 0)
+		tessera_catalog_bump();
+	if (changed.role)
+		tessera_worker_roles_changed();
+	if (OidIsValid(changed.dropped_database))
+		tessera_database_slot_release(changed.dropped_database);
+	end_changes();
+}
+
+void
+tessera_catalog_prepared(void)
+{
+	if (changed.prepared_gid[0] != '\0')
+		tessera_prepared_note(changed.prepared_gid, (TesseraPreparedChange) {.catalog = changed.changes > 0,.role = changed.role,
+							  .xid = GetTopTransactionIdIfAny()});
+	end_changes();
+}
+
+void
+tessera_catalog_aborted(void)
+{
+	/* COMMIT PREPARED may have been done before the error */
+	if (changed.announced)
+		tessera_catalog_bump();
+	end_changes();
+}
+
+void
+tessera_catalog_subtransaction_aborted(SubTransactionId mine, SubTransactionId parent)
+{
+	if (changed.announced && !changed.ending)
 	{
 		tessera_catalog_bump();
 		take_back_announcement();	/* of a COMMIT PREPARED */
 	}
-	if (event != SUBXACT_EVENT_ABORT_SUB || changed.changes == 0)
+	if (changed.changes == 0)
 		return;
 	changed.changes++;					/* what a private image shows may be gone */
 	changed.invalidated = false;		/* its message may have gone with it */
@@ -427,8 +437,6 @@ void
 tessera_catalog_change_init(void)
 {
 	tessera_shmem_register(&change_module);
-	RegisterXactCallback(at_transaction_end, NULL);
-	RegisterSubXactCallback(at_subtransaction_end, NULL);
 	CacheRegisterRelcacheCallback(at_relcache_invalidation, (Datum) 0);
 	previous_object_access_hook = object_access_hook;
 	object_access_hook = at_object_access;

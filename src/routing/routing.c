@@ -71,7 +71,7 @@ typedef struct RoutingSlot
 
 static RoutingSlot *slots = NULL;
 
-/* Of the transaction at hand; emptied at its end (at_transaction_end). */
+/* Of the transaction at hand; emptied at its end (tessera_routing_unpin). */
 typedef struct TransactionImages
 {
 	const TesseraImage *current;	/* pinned, or private; NULL: none was asked for, or it is to be looked at anew */
@@ -220,20 +220,9 @@ hold_current(RoutingSlot *slot)
 	return dsa_get_address(tessera_dsa(), slot->entries[entry].image);
 }
 
-static void
-at_transaction_end(XactEvent event, void *arg)
+void
+tessera_routing_unpin(void)
 {
-	switch (event)
-	{
-		case XACT_EVENT_COMMIT:
-		case XACT_EVENT_PARALLEL_COMMIT:
-		case XACT_EVENT_ABORT:
-		case XACT_EVENT_PARALLEL_ABORT:
-		case XACT_EVENT_PREPARE:
-			break;
-		default:
-			return;
-	}
 	images.current = NULL;
 	images.loading = false;
 	if (!images.pins_any)
@@ -607,7 +596,6 @@ void
 tessera_routing_init(void)
 {
 	tessera_shmem_register(&routing_module);
-	RegisterXactCallback(at_transaction_end, NULL);
 }
 
 

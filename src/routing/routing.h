@@ -307,6 +307,9 @@ extern char *tessera_routing_refresh_error(void);
  */
 extern long tessera_refresher_step(void);
 
-extern void tessera_routing_init(void); /* from _PG_init */
+/* Step at the end of a transaction, also of a parallel worker's part: the images that it has used are let go of. Never raises. */
+extern void tessera_routing_unpin(void);
+
+extern void tessera_routing_init(void); /* from _PG_init: shared memory */
 
 #endif							/* TESSERA_ROUTING_H */
