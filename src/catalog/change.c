@@ -51,6 +51,7 @@
 #include "common/injection.h"
 #include "common/shmem.h"
 #include "common/spi.h"
+#include "common/transaction_steps.h"
 #include "common/version_compat.h"
 #include "common/worker_registry.h"
 
@@ -135,6 +136,7 @@ announce(TransactionId xid)
 	pg_atomic_write_u64(&sequences->announcements[tessera_proc_number(MyProc)], ANNOUNCEMENT(slot, xid));
 	pg_atomic_fetch_add_u32(&sequences->of[slot].announced, 1);
 	changed.announced = true;
+	tessera_transaction_involved();
 }
 
 /* After the sequence was bumped, or when there will be nothing to see. Never raises. */
@@ -173,6 +175,7 @@ tessera_catalog_changed(void)
 {
 	(void) tessera_database_slot();	/* may error: here, not at commit */
 	changed.changes++;
+	tessera_transaction_involved();
 	if (changed.ending)
 		announce(GetTopTransactionId());
 	if (!changed.invalidated)
@@ -330,6 +333,7 @@ at_object_access(ObjectAccessType access, Oid class, Oid object, int sub, void *
 	if (class == DatabaseRelationId)
 	{
 		changed.dropped_database = object;
+		tessera_transaction_involved();
 		tessera_workers_stop(object);
 	}
 	else if (class == ExtensionRelationId && tessera_database_slot_if_any() >= 0 && object == get_extension_oid("tessera", true))
@@ -412,7 +416,10 @@ at_utility(PlannedStmt *statement, const char *query, bool read_only_tree, Proce
 	else
 		standard_ProcessUtility(statement, query, read_only_tree, context, params, environment, dest, completion);
 	if (kind == TRANS_STMT_PREPARE)
+	{
 		strlcpy(changed.prepared_gid, gid, GIDSIZE);	/* prepared after this returns */
+		tessera_transaction_involved();
+	}
 	else if (kind == TRANS_STMT_COMMIT_PREPARED)
 	{
 		TesseraPreparedChange change;

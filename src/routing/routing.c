@@ -36,6 +36,7 @@
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/shmem.h"
+#include "common/transaction_steps.h"
 #include "routing/image.h"
 #include "routing/refresh.h"
 
@@ -481,6 +482,12 @@ look_for_identity(void)
 	return found;
 }
 
+bool
+tessera_known_no_node(void)
+{
+	return tessera_database_slot_if_any() < 0 && tessera_database_slots_generation() == no_node_at;
+}
+
 const TesseraRouting *
 tessera_routing_or_error(void)
 {
@@ -518,6 +525,7 @@ tessera_routing(void)
 		return NULL;
 
 	Assert(IsTransactionState());
+	tessera_transaction_involved();
 	/* a type's function that the loader calls runs a statement: it has to do with what there was */
 	if (images.loading)
 	{

@@ -140,7 +140,13 @@ typedef struct TesseraTargets
  */
 extern const TesseraRouting *tessera_routing(void);
 
-/* The same; ERROR 55000 if this database is not a node of a cluster. */
+/*
+ * For hooks, before all else: true if it has been found out that this database is no node, and none has become one since. Costs a look at a shared
+ * number; never raises, also outside of a transaction. false: tessera_routing() knows.
+ */
+extern bool tessera_known_no_node(void);
+
+/* The same as tessera_routing; ERROR 55000 if this database is not a node of a cluster. */
 extern const TesseraRouting *tessera_routing_or_error(void);
 
 /* True if the snapshot sees the placements that were written after the last promotion. Older ones may be wrong. */

@@ -63,6 +63,7 @@
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/protocol.h"
+#include "common/transaction_steps.h"
 #include "common/version_compat.h"
 #include "session/internal_connection.h"
 #include "session/remote_client.h"
@@ -392,6 +393,7 @@ tessera_serve_hello(const TesseraHelloArgs *args)
 	{
 		set_session_defaults();
 		connection.greeted = true;
+		tessera_session_involved();
 		connection.by_worker = by_worker;
 		connection.protocol = Min(protocol, tessera_own_protocol());
 		namestrcpy(&connection.router, router);
