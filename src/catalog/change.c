@@ -51,6 +51,7 @@
 #include "common/injection.h"
 #include "common/shmem.h"
 #include "common/spi.h"
+#include "common/transaction_steps.h"
 #include "common/version_compat.h"
 #include "common/worker_registry.h"
 
@@ -75,7 +76,7 @@ typedef struct Sequences
 
 static Sequences *sequences = NULL;
 
-/* What the current top transaction has changed; at_transaction_end empties it. */
+/* What the current top transaction has changed; the steps at its end empty it. */
 typedef struct Changed
 {
 	uint64		changes;
@@ -135,6 +136,7 @@ announce(TransactionId xid)
 	pg_atomic_write_u64(&sequences->announcements[tessera_proc_number(MyProc)], ANNOUNCEMENT(slot, xid));
 	pg_atomic_fetch_add_u32(&sequences->of[slot].announced, 1);
 	changed.announced = true;
+	tessera_transaction_involved();
 }
 
 /* After the sequence was bumped, or when there will be nothing to see. Never raises. */
@@ -173,6 +175,7 @@ tessera_catalog_changed(void)
 {
 	(void) tessera_database_slot();	/* may error: here, not at commit */
 	changed.changes++;
+	tessera_transaction_involved();
 	if (changed.ending)
 		announce(GetTopTransactionId());
 	if (!changed.invalidated)
@@ -247,50 +250,60 @@ tessera_catalog_wait(uint64 seen, TimestampTz deadline)
 
 /* Callbacks */
 
-static void
-at_transaction_end(XactEvent event, void *arg)
+void
+tessera_catalog_before_commit(void)
 {
-	switch (event)
-	{
-		case XACT_EVENT_PRE_COMMIT:
-			changed.ending = true;
-			if (changed.changes > 0)
-				announce(GetTopTransactionIdIfAny());
-			return;
-		case XACT_EVENT_COMMIT:
-			if (changed.changes > 0)
-				tessera_catalog_bump();
-			if (changed.role)
-				tessera_worker_roles_changed();
-			if (OidIsValid(changed.dropped_database))
-				tessera_database_slot_release(changed.dropped_database);
-			break;
-		case XACT_EVENT_PREPARE:
-			if (changed.prepared_gid[0] != '\0')
-				tessera_prepared_note(changed.prepared_gid, (TesseraPreparedChange) {.catalog = changed.changes > 0,.role = changed.role,
-									  .xid = GetTopTransactionIdIfAny()});
-			break;
-		case XACT_EVENT_ABORT:
-			/* COMMIT PREPARED may have been done before the error */
-			if (changed.announced)
-				tessera_catalog_bump();
-			break;
-		default:
-			return;
-	}
+	changed.ending = true;
+	if (changed.changes > 0)
+		announce(GetTopTransactionIdIfAny());
+}
+
+static void
+end_changes(void)
+{
 	take_back_announcement();
 	memset(&changed, 0, sizeof(changed));
 }
 
-static void
-at_subtransaction_end(SubXactEvent event, SubTransactionId id, SubTransactionId parent, void *arg)
+void
+tessera_catalog_committed(void)
 {
-	if (event == SUBXACT_EVENT_ABORT_SUB && changed.announced && !changed.ending)
+	if (changed.changes > 0)
+		tessera_catalog_bump();
+	if (changed.role)
+		tessera_worker_roles_changed();
+	if (OidIsValid(changed.dropped_database))
+		tessera_database_slot_release(changed.dropped_database);
+	end_changes();
+}
+
+void
+tessera_catalog_prepared(void)
+{
+	if (changed.prepared_gid[0] != '\0')
+		tessera_prepared_note(changed.prepared_gid, (TesseraPreparedChange) {.catalog = changed.changes > 0,.role = changed.role,
+							  .xid = GetTopTransactionIdIfAny()});
+	end_changes();
+}
+
+void
+tessera_catalog_aborted(void)
+{
+	/* COMMIT PREPARED may have been done before the error */
+	if (changed.announced)
+		tessera_catalog_bump();
+	end_changes();
+}
+
+void
+tessera_catalog_subtransaction_aborted(SubTransactionId mine, SubTransactionId parent)
+{
+	if (changed.announced && !changed.ending)
 	{
 		tessera_catalog_bump();
 		take_back_announcement();	/* of a COMMIT PREPARED */
 	}
-	if (event != SUBXACT_EVENT_ABORT_SUB || changed.changes == 0)
+	if (changed.changes == 0)
 		return;
 	changed.changes++;					/* what a private image shows may be gone */
 	changed.invalidated = false;		/* its message may have gone with it */
@@ -320,6 +333,7 @@ at_object_access(ObjectAccessType access, Oid class, Oid object, int sub, void *
 	if (class == DatabaseRelationId)
 	{
 		changed.dropped_database = object;
+		tessera_transaction_involved();
 		tessera_workers_stop(object);
 	}
 	else if (class == ExtensionRelationId && tessera_database_slot_if_any() >= 0 && object == get_extension_oid("tessera", true))
@@ -402,7 +416,10 @@ at_utility(PlannedStmt *statement, const char *query, bool read_only_tree, Proce
 	else
 		standard_ProcessUtility(statement, query, read_only_tree, context, params, environment, dest, completion);
 	if (kind == TRANS_STMT_PREPARE)
+	{
 		strlcpy(changed.prepared_gid, gid, GIDSIZE);	/* prepared after this returns */
+		tessera_transaction_involved();
+	}
 	else if (kind == TRANS_STMT_COMMIT_PREPARED)
 	{
 		TesseraPreparedChange change;
@@ -427,8 +444,6 @@ void
 tessera_catalog_change_init(void)
 {
 	tessera_shmem_register(&change_module);
-	RegisterXactCallback(at_transaction_end, NULL);
-	RegisterSubXactCallback(at_subtransaction_end, NULL);
 	CacheRegisterRelcacheCallback(at_relcache_invalidation, (Datum) 0);
 	previous_object_access_hook = object_access_hook;
 	object_access_hook = at_object_access;

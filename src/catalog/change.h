@@ -35,6 +35,16 @@ extern void tessera_catalog_bump(void);
 /* Waits until the sequence is no longer `seen` (true) or the deadline has passed (false). Interruptible; woken by every bump. */
 extern bool tessera_catalog_wait(uint64 seen, TimestampTz deadline);
 
+/*
+ * Steps: a change is announced before the commit, and the sequence grows when it can be seen; PREPARE notes what there is to do when it is
+ * committed; an abort grows it for a COMMIT PREPARED that was done before the error. But for the first none raises.
+ */
+extern void tessera_catalog_before_commit(void);
+extern void tessera_catalog_committed(void);
+extern void tessera_catalog_prepared(void);
+extern void tessera_catalog_aborted(void);
+extern void tessera_catalog_subtransaction_aborted(SubTransactionId mine, SubTransactionId parent);
+
 /* From _PG_init. */
 extern void tessera_catalog_change_init(void);
 

@@ -217,58 +217,56 @@ await_announcements(void)
 	}
 }
 
-static void
-announce_xact(XactEvent event, void *arg)
+void
+tessera_announcements_forget(void)
+{
+	ListCell   *cell;
+
+	foreach(cell, announcements)
+		tessera_connection_close(((Announcement *) lfirst(cell))->connection);
+	announcements = NIL;
+}
+
+void
+tessera_announcements_committed(void)
 {
 	ListCell   *cell;
 
 	if (announcements == NIL)
 		return;
-	switch (event)
-	{
-		case XACT_EVENT_COMMIT:
-			foreach(cell, announcements)
-				send_announcement(lfirst(cell));
-			await_announcements();
-			/* FALLTHROUGH */
-		case XACT_EVENT_PREPARE:
-		case XACT_EVENT_ABORT:
-			foreach(cell, announcements)
-				tessera_connection_close(((Announcement *) lfirst(cell))->connection);
-			announcements = NIL;
-			break;
-		default:
-			break;
-	}
+	foreach(cell, announcements)
+		send_announcement(lfirst(cell));
+	await_announcements();
+	tessera_announcements_forget();
 }
 
-static void
-announce_subxact(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
+void
+tessera_announcements_subtransaction_committed(SubTransactionId mine, SubTransactionId parent)
 {
 	int			nesting = GetCurrentTransactionNestLevel();
 	ListCell   *cell;
 
-	if (event != SUBXACT_EVENT_ABORT_SUB && event != SUBXACT_EVENT_COMMIT_SUB)
-		return;
+	foreach(cell, announcements)
+	{
+		Announcement *announcement = lfirst(cell);
+
+		announcement->nesting = Min(announcement->nesting, nesting - 1);
+	}
+}
+
+void
+tessera_announcements_subtransaction_aborted(SubTransactionId mine, SubTransactionId parent)
+{
+	int			nesting = GetCurrentTransactionNestLevel();
+	ListCell   *cell;
+
 	foreach(cell, announcements)
 	{
 		Announcement *announcement = lfirst(cell);
 
 		if (announcement->nesting < nesting)
 			continue;
-		if (event == SUBXACT_EVENT_COMMIT_SUB)
-			announcement->nesting = nesting - 1;
-		else
-		{
-			tessera_connection_close(announcement->connection);
-			announcements = foreach_delete_current(announcements, cell);
-		}
+		tessera_connection_close(announcement->connection);
+		announcements = foreach_delete_current(announcements, cell);
 	}
-}
-
-void
-tessera_announce_init(void)
-{
-	RegisterXactCallback(announce_xact, NULL);
-	RegisterSubXactCallback(announce_subxact, NULL);
 }

@@ -23,7 +23,6 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -673,16 +672,20 @@ tessera_group_outdo(TesseraGroupRow *group, int64 major)
 /* The calls */
 
 /* A commit of a move may stay open for a while, with all that it does done; what counts is when it ends. */
-static void
-decide_at_commit(XactEvent event, void *arg)
+void
+tessera_commit_move_before_commit(void)
 {
-	if (at_end.decides && event == XACT_EVENT_PRE_COMMIT)
+	if (at_end.decides)
 		tessera_injection("config_deciding");
 	/* before the commit, as errors are allowed: it looks more than once */
-	if (event == XACT_EVENT_PRE_COMMIT && at_end.wakes_balancer)
+	if (at_end.wakes_balancer)
 		(void) tessera_worker_wake(TESSERA_BALANCER);
-	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
-		memset(&at_end, 0, sizeof(at_end));
+}
+
+void
+tessera_commit_move_ended(void)
+{
+	memset(&at_end, 0, sizeof(at_end));
 }
 
 void
@@ -699,12 +702,6 @@ tessera_serve_commit_move(const TesseraCommitMoveArgs *args, TesseraCommitMoveRe
 	result->donor_majors = versions.donor_majors;
 	result->recipient_majors = versions.recipient_majors;
 	at_end.decides = true;
-}
-
-void
-tessera_commit_move_init(void)
-{
-	RegisterXactCallback(decide_at_commit, NULL);
 }
 
 /* The outcome: 'aborted' (for that error) if nothing was decided before. */

@@ -168,8 +168,14 @@ extern void tessera_announce_incarnation(const char *name, const char *conninfo,
 extern const char *const tessera_user_schemas_sql;
 extern const char *const tessera_user_tables_sql;
 
-/* From _PG_init: callbacks at the end of a (sub)transaction. */
-extern void tessera_announce_init(void);
+/*
+ * Steps (announce.c): what was announced goes out when the transaction has committed, and its nodes' answers are awaited for a short time; without
+ * a commit the connections are closed. Never raise.
+ */
+extern void tessera_announcements_committed(void);
+extern void tessera_announcements_forget(void);
+extern void tessera_announcements_subtransaction_committed(SubTransactionId mine, SubTransactionId parent);
+extern void tessera_announcements_subtransaction_aborted(SubTransactionId mine, SubTransactionId parent);
 
 /* ---- register_move.c ---- */
 
@@ -179,8 +185,9 @@ extern int	tessera_max_moves_per_shard(void);
 /* From _PG_init: setting. */
 extern void tessera_register_move_init(void);
 
-/* What is done when a commit of a move ends (config/commit_move.c). */
-extern void tessera_commit_move_init(void);
+/* Steps (commit_move.c): before the commit of a transaction that decides moves the balancer is woken, if it is to be; then that is forgotten. */
+extern void tessera_commit_move_before_commit(void);
+extern void tessera_commit_move_ended(void);
 
 /* ---- advisory_slots.c ---- */
 

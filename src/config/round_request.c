@@ -8,7 +8,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "utils/timestamp.h"
@@ -40,13 +39,17 @@ tessera_round_after_commit(void)
 	asked = true;
 }
 
-/* Nothing here raises, as the commit has been made. */
-static void
-at_transaction_end(XactEvent event, void *arg)
+void
+tessera_round_forget(void)
 {
-	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_PREPARE && event != XACT_EVENT_ABORT)
-		return;
-	if (asked && event == XACT_EVENT_COMMIT)
+	asked = false;
+}
+
+/* Nothing here raises, as the commit has been made. */
+void
+tessera_round_committed(void)
+{
+	if (asked)
 	{
 		pg_atomic_fetch_add_u64(&shared[tessera_database_slot()].wanted, 1);
 		(void) tessera_worker_wake(TESSERA_BALANCER);
@@ -112,5 +115,4 @@ void
 tessera_round_request_init(void)
 {
 	tessera_shmem_register(&module);
-	RegisterXactCallback(at_transaction_end, NULL);
 }

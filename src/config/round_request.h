@@ -17,6 +17,10 @@ extern uint64 tessera_round_wanted(void);
 /* In the worker: the requests up to this number have had their round. */
 extern void tessera_round_made(uint64 wanted);
 
-extern void tessera_round_request_init(void);	/* from _PG_init */
+/* Steps: asks for the round that is to follow the commit, or forgets it where there was none. Never raise. */
+extern void tessera_round_committed(void);
+extern void tessera_round_forget(void);
+
+extern void tessera_round_request_init(void);	/* from _PG_init: shared memory */
 
 #endif							/* TESSERA_ROUND_REQUEST_H */

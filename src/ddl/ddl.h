@@ -186,7 +186,9 @@ extern void tessera_fan_out_pending(void);
 /* Before a table is sharded or replicated: one that a running statement has just made (in a function of an event trigger) is known everywhere. */
 extern void tessera_fan_out_settle_tables(void);
 
-extern void tessera_fan_out_init(void); /* from _PG_init: callback of subtransactions */
+/* Steps: a statement that was sent in a subtransaction is sent again if that is rolled back. Never raise. */
+extern void tessera_fan_out_subtransaction_committed(SubTransactionId mine, SubTransactionId parent);
+extern void tessera_fan_out_subtransaction_aborted(SubTransactionId mine, SubTransactionId parent);
 
 /* Runs a statement that came from another node, as it is. */
 extern void tessera_fan_out_receive(TesseraUtility *utility, const TesseraRouting *routing);

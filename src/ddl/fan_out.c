@@ -602,20 +602,20 @@ tessera_fan_out_settle_tables(void)
 		tessera_track_write_tables();
 }
 
-/* A statement that was sent in a subtransaction is sent again if that rolls back. */
-static void
-end_subtransaction(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
+void
+tessera_fan_out_subtransaction_committed(SubTransactionId mine, SubTransactionId parent)
 {
-	if (event != SUBXACT_EVENT_ABORT_SUB && event != SUBXACT_EVENT_COMMIT_SUB)
-		return;
 	for (FanOut *f = current; f != NULL; f = f->outer)
 		if (f->sent && f->sent_in == mine)
-		{
-			if (event == SUBXACT_EVENT_ABORT_SUB)
-				f->sent = false;
-			else
-				f->sent_in = parent;
-		}
+			f->sent_in = parent;
+}
+
+void
+tessera_fan_out_subtransaction_aborted(SubTransactionId mine, SubTransactionId parent)
+{
+	for (FanOut *f = current; f != NULL; f = f->outer)
+		if (f->sent && f->sent_in == mine)
+			f->sent = false;
 }
 
 /* ---- one statement ---- */
@@ -746,12 +746,6 @@ attempt_statement(void *arg)
 	if (!f->sent)
 		send_to_others(f);
 	tessera_sequences_after(sequences);
-}
-
-void
-tessera_fan_out_init(void)
-{
-	RegisterSubXactCallback(end_subtransaction, NULL);
 }
 
 void

@@ -80,7 +80,9 @@ extern long tessera_sequence_fetcher_step(void);
 
 /* ---- sequence_functions.c ---- */
 
-extern void tessera_sequence_init(void);	/* from _PG_init: callbacks */
+/* Steps: values that were drawn for the transaction alone are dropped at its end, and where a part of it is rolled back. Never raise. */
+extern void tessera_sequences_ended(void);
+extern void tessera_sequences_subtransaction_aborted(SubTransactionId mine, SubTransactionId parent);
 
 /* The session's values are forgotten: DISCARD SEQUENCES. */
 extern void tessera_sequences_discard(void);

@@ -165,8 +165,8 @@ check_execution(FunctionCallInfo fcinfo)
 
 /* ---- nextval ---- */
 
-static void
-drop_own_blocks(void)
+void
+tessera_sequences_ended(void)
 {
 	HASH_SEQ_STATUS status;
 	Known	   *entry;
@@ -179,25 +179,10 @@ drop_own_blocks(void)
 		entry->own.nruns = 0;
 }
 
-static void
-end_transaction(XactEvent event, void *arg)
-{
-	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE || event == XACT_EVENT_ABORT)
-		drop_own_blocks();
-}
-
-static void
-end_subtransaction(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
-{
-	if (event == SUBXACT_EVENT_ABORT_SUB)
-		drop_own_blocks();
-}
-
 void
-tessera_sequence_init(void)
+tessera_sequences_subtransaction_aborted(SubTransactionId mine, SubTransactionId parent)
 {
-	RegisterXactCallback(end_transaction, NULL);
-	RegisterSubXactCallback(end_subtransaction, NULL);
+	tessera_sequences_ended();
 }
 
 void

@@ -155,13 +155,13 @@ refuse(const char *subscription, Oid relid)
 
 /* The guard */
 
-static void
-guard_commit(XactEvent event, void *arg)
+void
+tessera_subscription_before_end(void)
 {
 	const TesseraRouting *routing;
 	List	   *list;
 
-	if ((event != XACT_EVENT_PRE_COMMIT && event != XACT_EVENT_PRE_PREPARE) || !IsLogicalWorker())
+	if (!IsLogicalWorker())
 		return;
 	routing = tessera_routing();
 	if (routing == NULL || (worker.allowed && worker.sequence == routing->sequence))
@@ -317,6 +317,5 @@ tessera_subscription(TesseraUtility *utility, const TesseraRouting *routing)
 void
 tessera_subscription_init(void)
 {
-	RegisterXactCallback(guard_commit, NULL);
 	CacheRegisterSyscacheCallback(SUBSCRIPTIONRELMAP, look_again, (Datum) 0);
 }

@@ -28,6 +28,9 @@ extern List *tessera_subscribed_anywhere(const TesseraRouting *routing);
 /* CREATE and ALTER SUBSCRIPTION. ERROR 0A000 if a table of the cluster would be written into. */
 extern void tessera_subscription(TesseraUtility *utility, const TesseraRouting *routing);
 
-extern void tessera_subscription_init(void);	/* from _PG_init */
+/* Step before a commit or PREPARE. In a worker of logical replication: ERROR 0A000 if its subscription has a table of the cluster. */
+extern void tessera_subscription_before_end(void);
+
+extern void tessera_subscription_init(void);	/* from _PG_init: what makes the guard look again */
 
 #endif							/* TESSERA_SUBSCRIPTION_H */

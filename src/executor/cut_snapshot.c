@@ -375,18 +375,15 @@ tessera_serve_take(const TesseraTakeArgs *args)
 	UnregisterSnapshotFromOwner(cut, TopTransactionResourceOwner);
 }
 
-/* Before the end of a transaction: what was asked for and not taken. */
-static void
-end_transaction(XactEvent event, void *arg)
+void
+tessera_cut_snapshot_release(void)
 {
-	if ((event == XACT_EVENT_PRE_COMMIT || event == XACT_EVENT_PRE_PREPARE) && asked.transaction == tessera_proc_lxid(MyProc))
+	if (asked.transaction == tessera_proc_lxid(MyProc))
 		tessera_cut_release(&asked.ask);
-	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE || event == XACT_EVENT_ABORT)
-		memset(&asked, 0, sizeof(asked));
 }
 
 void
-tessera_cut_snapshot_init(void)
+tessera_cut_snapshot_forget(void)
 {
-	RegisterXactCallback(end_transaction, NULL);
+	memset(&asked, 0, sizeof(asked));
 }

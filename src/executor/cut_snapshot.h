@@ -47,6 +47,11 @@ extern void tessera_cut_release(TesseraCutAsk *ask);
  */
 extern bool tessera_cut_missing(void);
 
-extern void tessera_cut_snapshot_init(void);	/* from _PG_init */
+/*
+ * Steps: the snapshot that a router has asked for and not taken is released before the commit or PREPARE, and forgotten at the end; an abort
+ * releases it by its owner.
+ */
+extern void tessera_cut_snapshot_release(void);
+extern void tessera_cut_snapshot_forget(void);
 
 #endif							/* TESSERA_CUT_SNAPSHOT_H */

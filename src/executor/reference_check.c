@@ -10,7 +10,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "commands/trigger.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
@@ -298,15 +297,8 @@ tessera_reference_check(QueryDesc *query)
 		raise_moved();
 }
 
-static void
-end_transaction(XactEvent event, void *arg)
-{
-	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE || event == XACT_EVENT_ABORT)
-		memset(&kept, 0, sizeof(kept));
-}
-
 void
-tessera_reference_init(void)
+tessera_reference_forget(void)
 {
-	RegisterXactCallback(end_transaction, NULL);
+	memset(&kept, 0, sizeof(kept));
 }

@@ -35,6 +35,7 @@ extern void tessera_reference_keep_own(const TesseraRouting *routing, Oid relid)
 extern char *tessera_reference_kept(void);
 extern void tessera_reference_compare(const TesseraRouting *routing, const char *versions, int32 node_id);
 
-extern void tessera_reference_init(void);	/* from _PG_init: callback */
+/* Step at the end of a transaction: forgets the versions that it has kept. Never raises. */
+extern void tessera_reference_forget(void);
 
 #endif							/* TESSERA_REFERENCE_CHECK_H */

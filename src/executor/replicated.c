@@ -965,45 +965,41 @@ require_fetched(void)
 				 errhint("SET CONSTRAINTS ALL IMMEDIATE before the end of the transaction, or make the trigger not deferred.")));
 }
 
-static void
-end_transaction(XactEvent event, void *arg)
+void
+tessera_replicated_before_end(void)
 {
-	switch (event)
-	{
-		case XACT_EVENT_PRE_COMMIT:
-		case XACT_EVENT_PRE_PREPARE:
-			/* what deferred triggers have written */
-			if (tessera_internal_connection())
-				require_fetched();
-			else
-				tessera_replicated_carry();
-			break;
-		case XACT_EVENT_COMMIT:
-		case XACT_EVENT_PREPARE:
-		case XACT_EVENT_ABORT:
-			memset(&captured, 0, sizeof(captured));
-			break;
-		default:
-			break;
-	}
-}
-
-static void
-end_subtransaction(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
-{
-	int			from = captured.n;
-
-	if (event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB)
-		return;
-	while (from > 0 && captured.changes[from - 1].subtransaction == mine)
-		captured.changes[--from].subtransaction = parent;
-	if (event == SUBXACT_EVENT_ABORT_SUB)
-		forget_changes(from);
+	/* what deferred triggers have written */
+	if (tessera_internal_connection())
+		require_fetched();
+	else
+		tessera_replicated_carry();
 }
 
 void
-tessera_replicated_init(void)
+tessera_replicated_forget(void)
 {
-	RegisterXactCallback(end_transaction, NULL);
-	RegisterSubXactCallback(end_subtransaction, NULL);
+	memset(&captured, 0, sizeof(captured));
+}
+
+/* Hands the changes of the subtransaction to its parent; returns where they begin. */
+static int
+hand_up(SubTransactionId mine, SubTransactionId parent)
+{
+	int			from = captured.n;
+
+	while (from > 0 && captured.changes[from - 1].subtransaction == mine)
+		captured.changes[--from].subtransaction = parent;
+	return from;
+}
+
+void
+tessera_replicated_subtransaction_committed(SubTransactionId mine, SubTransactionId parent)
+{
+	(void) hand_up(mine, parent);
+}
+
+void
+tessera_replicated_subtransaction_aborted(SubTransactionId mine, SubTransactionId parent)
+{
+	forget_changes(hand_up(mine, parent));
 }

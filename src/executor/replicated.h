@@ -55,6 +55,13 @@ extern void tessera_batch_send(const TesseraRouting *routing, const char *batch,
 extern char *tessera_node_list(const TesseraRouting *routing);
 extern void tessera_require_same_nodes(const char *nodes);
 
-extern void tessera_replicated_init(void);	/* from _PG_init: callbacks */
+/*
+ * Steps. Before a commit or PREPARE what deferred triggers have written is carried to the copies (errors as of tessera_replicated_carry), or on a
+ * shard must have been fetched: ERROR XX000. What was captured ends with its transaction or subtransaction: these never raise.
+ */
+extern void tessera_replicated_before_end(void);
+extern void tessera_replicated_forget(void);
+extern void tessera_replicated_subtransaction_committed(SubTransactionId mine, SubTransactionId parent);
+extern void tessera_replicated_subtransaction_aborted(SubTransactionId mine, SubTransactionId parent);
 
 #endif							/* TESSERA_REPLICATED_H */

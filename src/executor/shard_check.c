@@ -494,12 +494,28 @@ share_statement_snapshot(QueryDesc *query)
 }
 
 static void
+start_query(QueryDesc *query, int eflags)
+{
+	if (previous_start)
+		previous_start(query, eflags);
+	else
+		standard_ExecutorStart(query, eflags);
+}
+
+static void
 executor_start(QueryDesc *query, int eflags)
 {
-	bool		outermost = tessera_received(query->sourceText);
-	bool		references = !outermost && !IsParallelWorker() && tessera_is_reference_query(query->sourceText);
+	bool		outermost;
+	bool		references;
 	int			found = 0;
 
+	if (tessera_known_no_node())
+	{
+		start_query(query, eflags);
+		return;
+	}
+	outermost = tessera_received(query->sourceText);
+	references = !outermost && !IsParallelWorker() && tessera_is_reference_query(query->sourceText);
 	if (!(eflags & EXEC_FLAG_EXPLAIN_ONLY))
 		tessera_refuse_removed_tables(query->plannedstmt->rtable);
 	if (outermost && !(eflags & EXEC_FLAG_EXPLAIN_ONLY))
@@ -521,10 +537,7 @@ executor_start(QueryDesc *query, int eflags)
 		tessera_replicated_check_snapshot(query);
 	if (references)
 		tessera_reference_check(query);
-	if (previous_start)
-		previous_start(query, eflags);
-	else
-		standard_ExecutorStart(query, eflags);
+	start_query(query, eflags);
 
 	query->estate->es_top_eflags |= found;
 	if (outermost && tessera_is_row_write(query->sourceText))
@@ -560,6 +573,8 @@ names_cluster_table(PlannedStmt *plan)
 static bool
 cut_snapshot(QueryDesc *query)
 {
+	if (tessera_known_no_node())
+		return false;
 	if (IsolationUsesXactSnapshot())
 	{
 		const TesseraRouting *routing = NULL;

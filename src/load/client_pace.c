@@ -141,23 +141,25 @@ tessera_pace_leave(const void *query)
 	mine.query = NULL;
 }
 
-/* The whole of the last statement counts, as its commit belongs to it. */
-static void
-end_transaction(XactEvent event, void *arg)
+void
+tessera_pace_committed(void)
 {
-	TimestampTz now;
-
-	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_PREPARE && event != XACT_EVENT_ABORT)
-		return;
-	if (mine.counts && event != XACT_EVENT_ABORT)
+	if (mine.counts)
 	{
-		now = GetCurrentTimestamp();
+		TimestampTz now = GetCurrentTimestamp();
+
 		next_statement(GetCurrentStatementStartTimestamp());
 		mine.n++;
 		mine.log_us += log((double) Max(mine.earlier + now - mine.statement, 1));
 		if (now - mine.flushed >= FLUSH_US)
 			flush(now);
 	}
+	tessera_pace_forget();
+}
+
+void
+tessera_pace_forget(void)
+{
 	mine.counts = false;
 	mine.query = NULL;
 	mine.statement = 0;
@@ -252,5 +254,4 @@ void
 tessera_client_pace_init(void)
 {
 	tessera_shmem_register(&module);
-	RegisterXactCallback(end_transaction, NULL);
 }

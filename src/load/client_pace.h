@@ -23,6 +23,13 @@ extern void tessera_pace_counts(void);
 extern void tessera_pace_enter(const void *query);
 extern void tessera_pace_leave(const void *query);
 
+/*
+ * Steps: the transaction that has been committed or prepared is counted if it is to be, with the whole of its last statement, as the commit belongs
+ * to that; one that was rolled back is forgotten. Never raise.
+ */
+extern void tessera_pace_committed(void);
+extern void tessera_pace_forget(void);
+
 /* ---- moves ---- */
 
 /* A process that moves rows begins (1) or has ended (-1) here. While there is one nothing is learned of how long transactions usually take. */
@@ -31,6 +38,6 @@ extern void tessera_pace_mover(int change);
 /* How many times as long transactions of the last two seconds took as those before the moves; 0: there were too few, then or now. */
 extern double tessera_pace_slowdown(void);
 
-extern void tessera_client_pace_init(void); /* from _PG_init */
+extern void tessera_client_pace_init(void); /* from _PG_init: shared memory */
 
 #endif							/* TESSERA_CLIENT_PACE_H */

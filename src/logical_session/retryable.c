@@ -35,6 +35,7 @@
 #include "common/injection.h"
 #include "common/spi.h"
 #include "common/text.h"
+#include "common/transaction_steps.h"
 #include "common/utility_statement.h"
 #include "common/version_compat.h"
 #include "logical_session/answer.h"
@@ -185,6 +186,7 @@ record_whole(const PlannedStmt *plan, const char *text, ParamListInfo params)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("a transaction was committed under number " INT64_FORMAT " on this connection", tessera_transaction_number()),
 				 errhint("Each transaction has a number of its own; to repeat one, say SET tessera.txn_number once more.")));
+	tessera_transaction_involved();
 	if (at_hand.first == NULL)
 	{
 		MemoryContext before = MemoryContextSwitchTo(TopTransactionContext);
@@ -245,6 +247,7 @@ begin_attempt(QueryDesc *query)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("a statement of which rules make several can be done once only in a transaction block"),
 				 errhint("Put it between BEGIN and COMMIT, or SET tessera.txn_number = 0.")));
+	tessera_transaction_involved();
 	attempt->query = query;
 	attempt->number = tessera_transaction_number();
 	attempt->session = *tessera_numbered_session();
@@ -549,40 +552,37 @@ utility(PlannedStmt *statement, const char *string, bool read_only, ProcessUtili
 
 /* ---- end of transaction ---- */
 
-static void
-end_transaction(XactEvent event, void *arg)
+void
+tessera_retryable_committed(void)
 {
-	switch (event)
-	{
-		case XACT_EVENT_COMMIT:
-		case XACT_EVENT_PREPARE:
-			tessera_numbering_commit(at_hand.whole && has_taken());
-			memset(&at_hand, 0, sizeof(at_hand));
-			break;
-		case XACT_EVENT_ABORT:
-			tessera_numbering_abort();
-			memset(&at_hand, 0, sizeof(at_hand));
-			break;
-		default:
-			break;
-	}
+	tessera_numbering_commit(at_hand.whole && has_taken());
+	memset(&at_hand, 0, sizeof(at_hand));
+}
+
+void
+tessera_retryable_aborted(void)
+{
+	tessera_numbering_abort();
+	memset(&at_hand, 0, sizeof(at_hand));
 }
 
 /* What a subtransaction has taken and written goes with it, or is its parent's. */
-static void
-end_subtransaction(SubXactEvent event, SubTransactionId id, SubTransactionId parent, void *arg)
+void
+tessera_retryable_subtransaction_committed(SubTransactionId mine, SubTransactionId parent)
 {
 	int			level = GetCurrentTransactionNestLevel();
 
-	if (at_hand.number == 0 || at_hand.level < level)
-		return;
-	if (event == SUBXACT_EVENT_COMMIT_SUB)
+	if (at_hand.number != 0 && at_hand.level >= level)
 		at_hand.level = level - 1;
-	else if (event == SUBXACT_EVENT_ABORT_SUB)
-	{
-		at_hand.number = 0;
-		at_hand.whole = false;
-	}
+}
+
+void
+tessera_retryable_subtransaction_aborted(SubTransactionId mine, SubTransactionId parent)
+{
+	if (at_hand.number == 0 || at_hand.level < GetCurrentTransactionNestLevel())
+		return;
+	at_hand.number = 0;
+	at_hand.whole = false;
 }
 
 void
@@ -596,6 +596,4 @@ tessera_retryable_init(void)
 	ExecutorFinish_hook = executor_finish;
 	previous_utility = ProcessUtility_hook;
 	ProcessUtility_hook = utility;
-	RegisterXactCallback(end_transaction, NULL);
-	RegisterSubXactCallback(end_subtransaction, NULL);
 }

@@ -7,7 +7,13 @@
 
 #include "postgres.h"
 
-/* From _PG_init: executor and utility hooks, callbacks. */
+/* Steps at the end of a transaction and of a subtransaction; committed: also when it was prepared. */
+extern void tessera_retryable_committed(void);
+extern void tessera_retryable_aborted(void);
+extern void tessera_retryable_subtransaction_committed(SubTransactionId mine, SubTransactionId parent);
+extern void tessera_retryable_subtransaction_aborted(SubTransactionId mine, SubTransactionId parent);
+
+/* From _PG_init: executor and utility hooks. */
 extern void tessera_retryable_init(void);
 
 #endif							/* TESSERA_RETRYABLE_H */

@@ -75,6 +75,8 @@ extern bool tessera_move_begin_ranges(const TesseraRouting *routing, const Tesse
 /* Exit step of the session that has a donor's slot reserved: withdraws it if the donor was not started. */
 extern void tessera_migration_withdraw(int code, Datum arg);
 
-extern void tessera_migration_control_init(void);	/* from _PG_init: callback at the end of a transaction */
+/* Steps: where the transaction has carried out a migration's outcome, the recipient's worker may end; or that is forgotten. Never raise. */
+extern void tessera_migration_control_committed(void);
+extern void tessera_migration_control_forget(void);
 
 #endif							/* TESSERA_MIGRATION_H */

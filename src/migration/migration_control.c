@@ -9,7 +9,6 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -358,20 +357,18 @@ tessera_serve_take_back(const TesseraTakeBackArgs *args)
 static pg_uuid_t completing;
 static bool is_completing = false;
 
-static void
-completed_at_commit(XactEvent event, void *arg)
+void
+tessera_migration_control_committed(void)
 {
-	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
-		return;
-	if (is_completing && event == XACT_EVENT_COMMIT)
+	if (is_completing)
 		tessera_migration_slot_completed(&completing);
 	is_completing = false;
 }
 
 void
-tessera_migration_control_init(void)
+tessera_migration_control_forget(void)
 {
-	RegisterXactCallback(completed_at_commit, NULL);
+	is_completing = false;
 }
 
 /*

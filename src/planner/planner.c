@@ -535,6 +535,8 @@ tessera_planner(Query *query, const char *source, int cursor_options, ParamListI
 	if (tessera_catalog_changed_here() != 0 && !names_other_tables((Node *) query, NULL))
 		return plan_in_mode(TESSERA_PLAN_PLAIN, query, source, cursor_options, params);
 	routing = tessera_routing();
+	if (routing == NULL && planning.depth == 0)
+		return (previous_planner ? previous_planner : standard_planner) (query, source, cursor_options, params);
 	if (routing == NULL)
 		return plan_in_mode(TESSERA_PLAN_PLAIN, query, source, cursor_options, params);
 	if (routing->nreplicated > 0 && tessera_nesting() > 0 && tessera_is_reference_query(source) && refers_to_copies(query, routing))

@@ -71,9 +71,9 @@ analyze_hook(ParseState *state, Query *query, JumbleState *jumble)
 {
 	if (previous_analyze)
 		previous_analyze(state, query, jumble);
-	/* the text is looked at first: this is run for every statement */
-	if (!defining && state->p_sourcetext != NULL && strstr(state->p_sourcetext, "pg_prepared_xacts") != NULL && !tessera_internal_connection() &&
-		IsTransactionState() && !RecoveryInProgress() && tessera_routing() != NULL)
+	/* the text is looked at before the image: this is run for every statement */
+	if (!defining && !tessera_known_no_node() && state->p_sourcetext != NULL && strstr(state->p_sourcetext, "pg_prepared_xacts") != NULL &&
+		!tessera_internal_connection() && IsTransactionState() && !RecoveryInProgress() && tessera_routing() != NULL)
 		swap_view(query);
 }
 

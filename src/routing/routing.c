@@ -36,6 +36,7 @@
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/shmem.h"
+#include "common/transaction_steps.h"
 #include "routing/image.h"
 #include "routing/refresh.h"
 
@@ -71,7 +72,7 @@ typedef struct RoutingSlot
 
 static RoutingSlot *slots = NULL;
 
-/* Of the transaction at hand; emptied at its end (at_transaction_end). */
+/* Of the transaction at hand; emptied at its end (tessera_routing_unpin). */
 typedef struct TransactionImages
 {
 	const TesseraImage *current;	/* pinned, or private; NULL: none was asked for, or it is to be looked at anew */
@@ -220,20 +221,9 @@ hold_current(RoutingSlot *slot)
 	return dsa_get_address(tessera_dsa(), slot->entries[entry].image);
 }
 
-static void
-at_transaction_end(XactEvent event, void *arg)
+void
+tessera_routing_unpin(void)
 {
-	switch (event)
-	{
-		case XACT_EVENT_COMMIT:
-		case XACT_EVENT_PARALLEL_COMMIT:
-		case XACT_EVENT_ABORT:
-		case XACT_EVENT_PARALLEL_ABORT:
-		case XACT_EVENT_PREPARE:
-			break;
-		default:
-			return;
-	}
 	images.current = NULL;
 	images.loading = false;
 	if (!images.pins_any)
@@ -492,6 +482,12 @@ look_for_identity(void)
 	return found;
 }
 
+bool
+tessera_known_no_node(void)
+{
+	return tessera_database_slot_if_any() < 0 && tessera_database_slots_generation() == no_node_at;
+}
+
 const TesseraRouting *
 tessera_routing_or_error(void)
 {
@@ -529,6 +525,7 @@ tessera_routing(void)
 		return NULL;
 
 	Assert(IsTransactionState());
+	tessera_transaction_involved();
 	/* a type's function that the loader calls runs a statement: it has to do with what there was */
 	if (images.loading)
 	{
@@ -607,7 +604,6 @@ void
 tessera_routing_init(void)
 {
 	tessera_shmem_register(&routing_module);
-	RegisterXactCallback(at_transaction_end, NULL);
 }
 
 

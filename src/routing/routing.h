@@ -140,7 +140,13 @@ typedef struct TesseraTargets
  */
 extern const TesseraRouting *tessera_routing(void);
 
-/* The same; ERROR 55000 if this database is not a node of a cluster. */
+/*
+ * For hooks, before all else: true if it has been found out that this database is no node, and none has become one since. Costs a look at a shared
+ * number; never raises, also outside of a transaction. false: tessera_routing() knows.
+ */
+extern bool tessera_known_no_node(void);
+
+/* The same as tessera_routing; ERROR 55000 if this database is not a node of a cluster. */
 extern const TesseraRouting *tessera_routing_or_error(void);
 
 /* True if the snapshot sees the placements that were written after the last promotion. Older ones may be wrong. */
@@ -307,6 +313,9 @@ extern char *tessera_routing_refresh_error(void);
  */
 extern long tessera_refresher_step(void);
 
-extern void tessera_routing_init(void); /* from _PG_init */
+/* Step at the end of a transaction, also of a parallel worker's part: the images that it has used are let go of. Never raises. */
+extern void tessera_routing_unpin(void);
+
+extern void tessera_routing_init(void); /* from _PG_init: shared memory */
 
 #endif							/* TESSERA_ROUTING_H */

@@ -63,6 +63,7 @@
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/protocol.h"
+#include "common/transaction_steps.h"
 #include "common/version_compat.h"
 #include "session/internal_connection.h"
 #include "session/remote_client.h"
@@ -93,7 +94,7 @@ typedef struct InternalConnection
 	HTAB	   *told;			/* group_id -> TesseraToldVersion */
 	HTAB	   *mirrored;		/* names of settings that a router has ever set here */
 
-	/* of the transaction: end_transaction */
+	/* of the transaction: the steps at its end reset it */
 	uint64		statement;		/* number of the router's statement at hand; 0: none */
 	dlist_head	snapshots;		/* StatementSnapshot */
 	bool		told_unpreparable;	/* the router was told that the transaction cannot be prepared */
@@ -398,6 +399,7 @@ tessera_serve_hello(const TesseraHelloArgs *args)
 	{
 		set_session_defaults();
 		connection.greeted = true;
+		tessera_session_involved();
 		connection.by_worker = by_worker;
 		connection.protocol = Min(protocol, tessera_own_protocol());
 		namestrcpy(&connection.router, router);
@@ -765,43 +767,38 @@ tessera_internal_tell_unpreparable(void)
 
 /* ---- end of transaction ---- */
 
-static void
-end_transaction(XactEvent event, void *arg)
+void
+tessera_internal_before_end(void)
 {
-	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT)
-		connection.told_unpreparable = false;
-	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
-		tessera_internal_tell_time();
-	switch (event)
-	{
-		case XACT_EVENT_PRE_COMMIT:
-		case XACT_EVENT_PRE_PREPARE:
-			connection.statement = 0;
-			drop_kept_snapshots(NULL, 0);
-			break;
-		case XACT_EVENT_ABORT:
-			forget_kept_snapshots();
-			connection.statement = 0;
-			break;
-#ifdef USE_ASSERT_CHECKING
-		case XACT_EVENT_COMMIT:
-		case XACT_EVENT_PREPARE:
-			/* the same user; nobody's code runs until guard_effective_user has been here */
-			if (connection.greeted)
-				tessera_act_from_now_on(GetUserId(), 0);
-			break;
-#endif
-		default:
-			break;
-	}
+	connection.statement = 0;
+	drop_kept_snapshots(NULL, 0);
 }
 
-/* An error says what it has seen, too. */
-static void
-end_subtransaction(SubXactEvent event, SubTransactionId id, SubTransactionId parent, void *arg)
+void
+tessera_internal_ended(void)
 {
-	if (event == SUBXACT_EVENT_ABORT_SUB)
-		tessera_internal_tell_time();
+	connection.told_unpreparable = false;
+	tessera_internal_tell_time();
+#ifdef USE_ASSERT_CHECKING
+	/* the same user; nobody's code runs until guard_effective_user has been here */
+	if (connection.greeted)
+		tessera_act_from_now_on(GetUserId(), 0);
+#endif
+}
+
+void
+tessera_internal_aborted(void)
+{
+	connection.told_unpreparable = false;
+	tessera_internal_tell_time();
+	forget_kept_snapshots();
+	connection.statement = 0;
+}
+
+void
+tessera_internal_subtransaction_aborted(SubTransactionId mine, SubTransactionId parent)
+{
+	tessera_internal_tell_time();
 }
 
 #ifdef USE_ASSERT_CHECKING
@@ -861,8 +858,6 @@ tessera_internal_init(void)
 	DefineCustomStringVariable("tessera.session_user", "Session user that a router has stated, for parallel workers.", NULL, &session_user, "",
 							   PGC_SUSET, GUC_NO_SHOW_ALL | GUC_NO_RESET_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE | GUC_NOT_WHILE_SEC_REST,
 							   NULL, take_over_session_user, NULL);
-	RegisterXactCallback(end_transaction, NULL);
-	RegisterSubXactCallback(end_subtransaction, NULL);
 #ifdef USE_ASSERT_CHECKING
 	previous_planner = planner_hook;
 	planner_hook = guard_planner;

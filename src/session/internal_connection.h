@@ -74,6 +74,15 @@ extern void tessera_internal_keep_snapshot(Snapshot snapshot);
 /* The config node's term that the caller of the control lane's call at hand has seen; 0: it has not said. */
 extern int64 tessera_internal_caller_term(void);
 
+/*
+ * Steps. Before a commit or PREPARE the snapshots kept for a router's cursors are dropped; at the end, of a subtransaction by an error as well, the
+ * router is told the time of what was seen. But for the first none raises.
+ */
+extern void tessera_internal_before_end(void);
+extern void tessera_internal_ended(void);	/* committed or prepared */
+extern void tessera_internal_aborted(void);
+extern void tessera_internal_subtransaction_aborted(SubTransactionId mine, SubTransactionId parent);
+
 /* From _PG_init. */
 extern void tessera_internal_init(void);
 

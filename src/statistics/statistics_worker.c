@@ -458,12 +458,16 @@ tessera_statistics_tell_at_commit(void)
 	tell_at_commit = true;
 }
 
-static void
-at_transaction_end(XactEvent event, void *arg)
+void
+tessera_statistics_forget(void)
 {
-	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_PREPARE && event != XACT_EVENT_ABORT)
-		return;
-	if (tell_at_commit && event == XACT_EVENT_COMMIT)
+	tell_at_commit = false;
+}
+
+void
+tessera_statistics_committed(void)
+{
+	if (tell_at_commit)
 	{
 		pg_atomic_write_u32(&shared[tessera_database_slot()].tell, 1);
 		(void) tessera_worker_wake(TESSERA_STATISTICS);
@@ -495,5 +499,4 @@ tessera_statistics_init(void)
 							"0: only after an ANALYZE of a table of the cluster.",
 							&interval, 60, 0, 86400, PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
 	tessera_shmem_register(&module);
-	RegisterXactCallback(at_transaction_end, NULL);
 }

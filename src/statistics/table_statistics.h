@@ -49,6 +49,10 @@ extern long tessera_statistics_step(void);
 /* At the commit of this transaction the other nodes are to hear that statistics have changed. */
 extern void tessera_statistics_tell_at_commit(void);
 
+/* Steps: the worker is woken to tell them, or that is forgotten where there was no commit. Never raise. */
+extern void tessera_statistics_committed(void);
+extern void tessera_statistics_forget(void);
+
 /* ---- analyze.c ---- */
 
 /* ANALYZE on a member node, not received from another one; a TesseraUtilityHandler. */
@@ -57,7 +61,7 @@ extern bool tessera_analyze(TesseraUtility *utility);
 /* Runs a statement as without the extension: tessera_utility_run of ddl/, set by init.c. */
 extern void (*tessera_run_utility) (TesseraUtility *utility);
 
-/* From _PG_init, before that of transaction/: a commit is told when it is done on all nodes. */
+/* From _PG_init: setting, shared memory. */
 extern void tessera_statistics_init(void);
 
 #endif							/* TESSERA_TABLE_STATISTICS_H */

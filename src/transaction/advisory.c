@@ -561,7 +561,7 @@ object_access(ObjectAccessType access, Oid class, Oid object, int sub, void *arg
 
 	if (previous_access)
 		previous_access(access, class, object, sub, arg);
-	if (access != OAT_FUNCTION_EXECUTE || class != ProcedureRelationId)
+	if (access != OAT_FUNCTION_EXECUTE || class != ProcedureRelationId || tessera_known_no_node())
 		return;
 	kind = tessera_stand_in_kind(object);
 	if ((kind != TESSERA_NOTIFICATION && (kind != TESSERA_ADVISORY_LOCK || advisory_mode != ADVISORY_CLUSTER)) || !IsTransactionState() ||

@@ -2,8 +2,8 @@
  * cluster_time.c
  *	  Cluster time in transactions; see cluster_time.h.
  *
- * A commit that writes takes its time before it becomes visible: whoever sees it reads a clock that is at least as late. So one callback is the
- * last of those before a commit; another is the first of those after it, as readers look for the time until then where it is under way
+ * A commit that writes takes its time before it becomes visible: whoever sees it reads a clock that is at least as late. So one step is the last of
+ * those before a commit; another is among the first of those after it, as readers look for the time until then where it is under way
  * (clock/commit_times.h). A transaction over several nodes has one time on all of them: its coordinator takes it before it commits, and writes it
  * into the decision; who commits a prepared part is told it first.
  */
@@ -73,40 +73,42 @@ is_of_client(const char *gid)
 	return strncmp(gid, prefix, strlen(prefix)) == 0 || strncmp(gid, TESSERA_GID_PREFIX, strlen(TESSERA_GID_PREFIX)) != 0;
 }
 
-/* The last before a commit or PREPARE. A router has rows of the cluster's only where it takes part in a transaction with others. */
-static void
-take_time(XactEvent event, void *arg)
+void
+tessera_cluster_time_before_commit(void)
 {
-	if (event != XACT_EVENT_PRE_COMMIT && event != XACT_EVENT_PRE_PREPARE)
-		return;
-	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) &&
-		(ticks_here() || (event == XACT_EVENT_PRE_PREPARE && tessera_clock_role() != TESSERA_CLOCK_STOPPED)))
+	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) && ticks_here())
 		(void) tessera_clock_take_commit_time(tessera_catalog_changed_here() > 0, false);
 }
 
-/* The first after it. */
-static void
-time_is_taken(XactEvent event, void *arg)
+/* A router has rows of the cluster's only where it takes part in a transaction with others. */
+void
+tessera_cluster_time_before_prepare(void)
 {
-	switch (event)
-	{
-		case XACT_EVENT_COMMIT:
-			(void) tessera_commit_seen();
-			tessera_clock_end_transaction(true);
-			break;
-		case XACT_EVENT_PREPARE:
-			if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
-				tessera_commit_prepared(tessera_proc_number(TwoPhaseGetDummyProc(GetTopTransactionIdIfAny(), false)), part.preparing,
-										is_of_client(part.preparing));
-			tessera_clock_end_transaction(false);
-			break;
-		case XACT_EVENT_ABORT:
-			tessera_commit_given_up();
-			tessera_clock_end_transaction(false);
-			break;
-		default:
-			break;
-	}
+	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) && (ticks_here() || tessera_clock_role() != TESSERA_CLOCK_STOPPED))
+		(void) tessera_clock_take_commit_time(tessera_catalog_changed_here() > 0, false);
+}
+
+void
+tessera_cluster_time_committed(void)
+{
+	(void) tessera_commit_seen();
+	tessera_clock_end_transaction(true);
+}
+
+void
+tessera_cluster_time_prepared(void)
+{
+	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		tessera_commit_prepared(tessera_proc_number(TwoPhaseGetDummyProc(GetTopTransactionIdIfAny(), false)), part.preparing,
+								is_of_client(part.preparing));
+	tessera_clock_end_transaction(false);
+}
+
+void
+tessera_cluster_time_aborted(void)
+{
+	tessera_commit_given_up();
+	tessera_clock_end_transaction(false);
 }
 
 /* ---- prepared parts ---- */
@@ -389,15 +391,8 @@ tessera_cluster_time_init(void)
 							   &after_setting, "", PGC_USERSET, GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE, check_after, assign_after, NULL);
 	DefineCustomStringVariable("tessera.operation_time", "Shows the cluster time up to which this session's statements have seen commits.",
 							   NULL, &no_value, "", PGC_INTERNAL, GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE, NULL, NULL, show_operation_time);
-	RegisterXactCallback(take_time, NULL);
 	previous_analyze = post_parse_analyze_hook;
 	post_parse_analyze_hook = analysed;
 	previous_utility = ProcessUtility_hook;
 	ProcessUtility_hook = utility;
-}
-
-void
-tessera_cluster_time_end_init(void)
-{
-	RegisterXactCallback(time_is_taken, NULL);
 }

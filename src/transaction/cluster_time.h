@@ -31,8 +31,16 @@ extern char *tessera_commit_prepared_text(const char *gid, TesseraTime time);
  */
 extern void tessera_clock_find_prepared(void);
 
-/* From _PG_init; the second after all that registers callbacks for the end of a transaction. */
-extern void tessera_cluster_time_init(void);
-extern void tessera_cluster_time_end_init(void);
+/*
+ * Steps: a transaction that has written takes its time before it commits or is prepared (errors as of tessera_clock_take_commit_time); afterwards the
+ * time goes from its slot to where those that are over are looked for: these never raise.
+ */
+extern void tessera_cluster_time_before_commit(void);
+extern void tessera_cluster_time_before_prepare(void);
+extern void tessera_cluster_time_committed(void);
+extern void tessera_cluster_time_prepared(void);
+extern void tessera_cluster_time_aborted(void);
+
+extern void tessera_cluster_time_init(void);	/* from _PG_init: settings, hooks */
 
 #endif							/* TESSERA_CLUSTER_TIME_H */

@@ -209,12 +209,12 @@ wait_for_release(Hold *hold)
 	ConditionVariableCancelSleep();
 }
 
-static void
-before_commit(XactEvent event, void *arg)
+void
+tessera_commit_hold_before_commit(void)
 {
 	pg_atomic_uint32 *word;
 
-	if (event != XACT_EVENT_PRE_COMMIT || !TransactionIdIsValid(GetTopTransactionIdIfAny()) || (word = own_word()) == NULL)
+	if (!TransactionIdIsValid(GetTopTransactionIdIfAny()) || (word = own_word()) == NULL)
 		return;
 	for (;;)
 	{
@@ -231,12 +231,12 @@ before_commit(XactEvent event, void *arg)
 }
 
 /* Inside of the server's commit: raises nothing. */
-static void
-after_commit(XactEvent event, void *arg)
+void
+tessera_commit_hold_ended(void)
 {
 	pg_atomic_uint32 *word = own_word();
 
-	if ((event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT) && word != NULL && pg_atomic_read_u32(word) != InvalidOid)
+	if (word != NULL && pg_atomic_read_u32(word) != InvalidOid)
 		take_back(word);
 }
 
@@ -375,11 +375,4 @@ void
 tessera_commit_hold_init(void)
 {
 	tessera_shmem_register(&hold_module);
-	RegisterXactCallback(before_commit, NULL);
-}
-
-void
-tessera_commit_hold_end_init(void)
-{
-	RegisterXactCallback(after_commit, NULL);
 }

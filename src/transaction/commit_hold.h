@@ -13,8 +13,13 @@
 /* Exit step: a process that holds commits lets them go. */
 extern void tessera_commit_hold_leave(int code, Datum arg);
 
-/* From _PG_init: shared memory, and what comes right before the commit's time is taken; what comes first after a commit. */
-extern void tessera_commit_hold_init(void);
-extern void tessera_commit_hold_end_init(void);
+/*
+ * Steps. A commit of what has written says that it is under way, after it has waited where commits are held; interruptible. At the end it takes its
+ * word back: never raises.
+ */
+extern void tessera_commit_hold_before_commit(void);
+extern void tessera_commit_hold_ended(void);
+
+extern void tessera_commit_hold_init(void); /* from _PG_init: shared memory */
 
 #endif							/* TESSERA_COMMIT_HOLD_H */

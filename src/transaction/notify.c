@@ -17,7 +17,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "commands/async.h"
@@ -311,21 +310,18 @@ tessera_notify_no_interrupts(void)
 	this_transaction.uninterrupted = true;
 }
 
-static void
-end_transaction(XactEvent event, void *arg)
+void
+tessera_notify_committed(void)
 {
-	switch (event)
-	{
-		case XACT_EVENT_COMMIT:
-			if (this_transaction.uninterrupted)
-				RESUME_INTERRUPTS();
-			break;
-		case XACT_EVENT_ABORT:	/* an error has let interrupts in already */
-		case XACT_EVENT_PREPARE:
-			break;
-		default:
-			return;
-	}
+	if (this_transaction.uninterrupted)
+		RESUME_INTERRUPTS();
+	tessera_notify_forget();
+}
+
+/* An error has let interrupts in already. */
+void
+tessera_notify_forget(void)
+{
 	this_transaction.uninterrupted = false;
 	this_transaction.notified = false;
 }
@@ -334,5 +330,4 @@ void
 tessera_notify_init(void)
 {
 	tessera_notification_handler = deliver_notification;
-	RegisterXactCallback(end_transaction, NULL);
 }

@@ -39,7 +39,11 @@ extern bool tessera_notify_queue_fills(void);
  */
 extern void tessera_notify_no_interrupts(void);
 
-extern void tessera_notify_init(void);	/* from _PG_init */
+/* Steps: the commit lets interrupts in again; the end forgets what was noted of the transaction. Never raise. */
+extern void tessera_notify_committed(void);
+extern void tessera_notify_forget(void);
+
+extern void tessera_notify_init(void);	/* from _PG_init: what takes notifications of other nodes */
 
 /* ---- wrapped notifications ---- */
 

@@ -712,51 +712,56 @@ require_all_intact(void)
 	}
 }
 
-static void
-end_participants(XactEvent event)
+void
+tessera_participants_before_commit(void)
 {
-	switch (event)
-	{
-		case XACT_EVENT_PRE_COMMIT:
-			require_all_intact();
-			tessera_two_phase_pre_commit(&at_hand);
-			break;
-		case XACT_EVENT_PRE_PREPARE:
-			require_all_intact();
-			/* the prepared transaction keeps its advisory locks */
-			for (int i = 0; i < at_hand.nparticipants; i++)
-				if (at_hand.participants[i].joined && at_hand.participants[i].locks)
-					at_hand.participants[i].wrote = true;
-			tessera_two_phase_pre_prepare(&at_hand);
-			break;
-		case XACT_EVENT_COMMIT:
-			tessera_two_phase_committed(&at_hand);
-			end_list();
-			break;
-		case XACT_EVENT_PREPARE:
-			tessera_two_phase_prepared(&at_hand);
-			end_list();
-			break;
-		case XACT_EVENT_ABORT:
-			tessera_two_phase_aborted(&at_hand);
-			end_list();
-			break;
-		default:
-			break;
-	}
+	require_own_node_at_commit();
+	if (at_hand.nparticipants == 0)
+		return;
+	require_all_intact();
+	tessera_two_phase_pre_commit(&at_hand);
+}
+
+void
+tessera_participants_before_prepare(void)
+{
+	require_own_node_at_commit();
+	if (at_hand.nparticipants == 0)
+		return;
+	require_all_intact();
+	/* the prepared transaction keeps its advisory locks */
+	for (int i = 0; i < at_hand.nparticipants; i++)
+		if (at_hand.participants[i].joined && at_hand.participants[i].locks)
+			at_hand.participants[i].wrote = true;
+	tessera_two_phase_pre_prepare(&at_hand);
 }
 
 static void
-end_transaction(XactEvent event, void *arg)
+end_transaction(void (*end) (TesseraTransaction *transaction))
 {
-	if (event == XACT_EVENT_PRE_COMMIT || event == XACT_EVENT_PRE_PREPARE)
-		require_own_node_at_commit();
-	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
-		tessera_constraint_modes_forget(&at_hand);
-	if (at_hand.nparticipants > 0)
-		end_participants(event);
-	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
-		tessera_connections_at_end();
+	tessera_constraint_modes_forget(&at_hand);
+	if (at_hand.nparticipants == 0)
+		return;
+	end(&at_hand);
+	end_list();
+}
+
+void
+tessera_participants_committed(void)
+{
+	end_transaction(tessera_two_phase_committed);
+}
+
+void
+tessera_participants_prepared(void)
+{
+	end_transaction(tessera_two_phase_prepared);
+}
+
+void
+tessera_participants_aborted(void)
+{
+	end_transaction(tessera_two_phase_aborted);
 }
 
 /* Roll back to where the subtransaction began. The answer is read later. */
@@ -827,18 +832,18 @@ release_savepoints(int level)
 	}
 }
 
-static void
-end_subtransaction(SubXactEvent event, SubTransactionId id, SubTransactionId parent, void *arg)
+void
+tessera_participants_before_subtransaction_commit(SubTransactionId mine, SubTransactionId parent)
 {
-	if (event == SUBXACT_EVENT_PRE_COMMIT_SUB)
-		tessera_constraint_modes_released(&at_hand, GetCurrentTransactionNestLevel());
-	else if (event == SUBXACT_EVENT_ABORT_SUB)
-		tessera_constraint_modes_rolled_back(&at_hand, GetCurrentTransactionNestLevel());
-	if (at_hand.nparticipants == 0)
-		return;
-	if (event == SUBXACT_EVENT_PRE_COMMIT_SUB)
-		release_savepoints(GetCurrentTransactionNestLevel());
-	else if (event == SUBXACT_EVENT_ABORT_SUB)
+	tessera_constraint_modes_released(&at_hand, GetCurrentTransactionNestLevel());
+	release_savepoints(GetCurrentTransactionNestLevel());
+}
+
+void
+tessera_participants_subtransaction_aborted(SubTransactionId mine, SubTransactionId parent)
+{
+	tessera_constraint_modes_rolled_back(&at_hand, GetCurrentTransactionNestLevel());
+	if (at_hand.nparticipants > 0)
 		abort_subtransaction(GetCurrentTransactionNestLevel());
 }
 
@@ -852,6 +857,4 @@ tessera_participant_init(void)
 							&tessera_abort_timeout, 10000, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	tessera_slot_holder = holds_elsewhere;
 	tessera_slot_blocks_others = blocks_others;
-	RegisterXactCallback(end_transaction, NULL);
-	RegisterSubXactCallback(end_subtransaction, NULL);
 }

@@ -73,6 +73,20 @@ extern int32 tessera_participants_captured(void);
 /* True if there is one. */
 extern bool tessera_participants_have_captured(void);
 
+/*
+ * Steps. Before a commit or PREPARE: ERROR if another server is this node now, or a participant is lost, and the first phase is done there. After it
+ * the participants get to know the outcome, as far as they answer in time, and an abort rolls them back: these never raise.
+ */
+extern void tessera_participants_before_commit(void);
+extern void tessera_participants_before_prepare(void);
+extern void tessera_participants_committed(void);
+extern void tessera_participants_prepared(void);
+extern void tessera_participants_aborted(void);
+
+/* Savepoints: released, which is queued (ERROR 08006 as any queueing); or rolled back to. */
+extern void tessera_participants_before_subtransaction_commit(SubTransactionId mine, SubTransactionId parent);
+extern void tessera_participants_subtransaction_aborted(SubTransactionId mine, SubTransactionId parent);
+
 /* A new statement number of this backend (1, 2, ...). */
 extern uint64 tessera_next_statement(void);
 
@@ -147,6 +161,6 @@ extern TesseraConnection *tessera_outside_block(const TesseraRouting *routing, i
 extern void tessera_outside_block_end(TesseraConnection **connections, int n);
 
 extern void tessera_node_link_init(void);	/* from _PG_init: the lanes of calls */
-extern void tessera_participant_init(void); /* from _PG_init: callbacks, settings */
+extern void tessera_participant_init(void); /* from _PG_init: settings */
 
 #endif							/* TESSERA_PARTICIPANT_H */

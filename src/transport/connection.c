@@ -35,6 +35,7 @@
 #include "common/process_exit.h"
 #include "common/protocol.h"
 #include "common/stat_routing.h"
+#include "common/transaction_steps.h"
 #include "transport/connection_private.h"
 
 /*
@@ -108,6 +109,7 @@ make_cache(void)
 	control.hcxt = connections_context;
 	connections = hash_create("tessera connections", 32, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	tessera_at_exit(tessera_connections_end);
+	tessera_session_involved();
 }
 
 static TesseraConnection *

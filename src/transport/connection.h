@@ -172,7 +172,7 @@ extern void tessera_connection_close(TesseraConnection *connection);
 extern void tessera_connections_close(int lane);
 
 /*
- * The transaction at hand uses the connection (of lane 0): it is not given up before its end. at_end: the transaction has ended, from its callback:
+ * The transaction at hand uses the connection (of lane 0): it is not given up before its end. at_end, a step: the transaction has ended:
  * what it used is idle now, connections that others wait for are given up, and those that have been idle for too long are closed. Never raise.
  */
 extern void tessera_connection_begin_use(TesseraConnection *connection);
