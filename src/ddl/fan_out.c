@@ -54,6 +54,9 @@
 /* Sizes of databases are compared in these, bytes. */
 #define SIZE_UNIT (64 * 1024 * 1024)
 
+/* A fetch from the config node is waited for so long, ms, however short the wait for locks is to be. */
+#define REFRESH_MS 5000
+
 /* A statement that has begun here. */
 typedef struct FanOut
 {
@@ -700,7 +703,7 @@ know_schemas(const TesseraRouting *routing, List *groups)
 
 		if (group == NULL || !group->of_schema)
 			continue;
-		if (!tessera_routing_refresh(tessera_ddl_lock_timeout))
+		if (!tessera_routing_refresh(Max(tessera_ddl_lock_timeout, REFRESH_MS)))
 			ereport(ERROR,
 					(errcode(ERRCODE_CONNECTION_FAILURE),
 					 errmsg("the config node does not say where the schema's tables live"),

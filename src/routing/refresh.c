@@ -8,8 +8,9 @@
  *
  * A fetch: (1) ask the config node for its token, which changes with its catalog; the same as at the last good fetch: nothing to do. (2) Tell it what
  * we have (term, digests of the small tables, version of each group), get what is newer, write it, all in one local transaction; at its commit the
- * catalog sequence grows and backends load the image anew (S4). Errors: twice more (S11), then what we have is served on. A lower term than ours,
- * another cluster: refused.
+ * catalog sequence grows and backends load the image anew (S4). Errors: twice more (S11), then what we have is served on. That a migration that
+ * settles here changes the same rows meanwhile is no error: that counts as no attempt, for so long as COLLISIONS_MS. A lower term than ours, another
+ * cluster: refused.
  *
  * Locks: the slot's spinlock guards the counters; no lock is held across the network but what the local transaction holds on catalog rows, once rows
  * come in. Crash: the transaction was committed or not; the next fetch begins with what is there.
@@ -46,6 +47,8 @@
 #include "transport/connection.h"
 
 #define ATTEMPTS 3				/* S11 */
+#define COLLISIONS_MS 30000		/* ms since the begin of a fetch after which those that others' changes here undo count as attempts, too */
+#define COLLISION_PAUSE_MS 10
 #define SILENCE_MS 30000		/* ms without an answer after which the config node counts as down */
 #define RELOAD_MS 10000			/* tessera.reload_routing waits that long */
 #define TRUST 10				/* one in so many fetches asks for everything, even if the token says that nothing has changed */
@@ -382,13 +385,17 @@ fetch(TesseraRefresh *refresh)
 	worker.last_token = token;
 }
 
-/* The same, errors caught: false, with the message in `error`. A retry at once is in place: 40001 of the local rows is among them. */
+/*
+ * The same, errors caught: false, with the message in `error`. *collided: others were faster with changes of the rows here, the next attempt sees
+ * theirs.
+ */
 static bool
-try_fetch(TesseraRefresh *refresh, char *error, Size room)
+try_fetch(TesseraRefresh *refresh, char *error, Size room, bool *collided)
 {
 	MemoryContext context = CurrentMemoryContext;
 	volatile bool good = true;
 
+	*collided = false;
 	PG_TRY();
 	{
 		fetch(refresh);
@@ -403,8 +410,10 @@ try_fetch(TesseraRefresh *refresh, char *error, Size room)
 		AbortOutOfAnyTransaction();
 		MemoryContextSwitchTo(context);
 		snprintf(error, room, "%s%s%s", data->message, data->detail ? ": " : "", data->detail ? data->detail : "");
+		*collided = data->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE || data->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED;
 		FreeErrorData(data);
-		worker.by_registry = !worker.by_registry;
+		if (!*collided)
+			worker.by_registry = !worker.by_registry;
 		good = false;
 	}
 	PG_END_TRY();
@@ -420,8 +429,11 @@ run_fetch(RefreshSlot *slot)
 	TesseraRefresh refresh = {.context = work};
 	char		error[sizeof(slot->error)] = "";
 	uint64		number;
+	TimestampTz began = GetCurrentTimestamp();
+	int			attempts = 0;
 	bool		doubted;
-	bool		good = false;
+	bool		collided;
+	bool		good;
 
 	worker.topology = tessera_clock_topology_heard();
 	SpinLockAcquire(&slot->mutex);
@@ -431,12 +443,18 @@ run_fetch(RefreshSlot *slot)
 	if (doubted)
 		forget_token();
 
-	for (int attempt = 1; attempt <= ATTEMPTS && !good; attempt++)
+	while (!(good = try_fetch(&refresh, error, sizeof(error), &collided)))
 	{
-		if (attempt > 1)
-			(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 100L * attempt, PG_WAIT_EXTENSION);
+		long		pause = COLLISION_PAUSE_MS;
+
+		if (!collided || TimestampDifferenceExceeds(began, GetCurrentTimestamp(), COLLISIONS_MS))
+		{
+			if (++attempts == ATTEMPTS)
+				break;
+			pause = 100L * (attempts + 1);
+		}
+		(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, pause, PG_WAIT_EXTENSION);
 		CHECK_FOR_INTERRUPTS();
-		good = try_fetch(&refresh, error, sizeof(error));
 	}
 
 	/* the same trouble is logged once */

@@ -23,6 +23,7 @@
 
 #include "catalog/change.h"
 #include "common/errors.h"
+#include "common/injection.h"
 #include "common/spi.h"
 #include "common/text.h"
 #include "routing/image.h"
@@ -214,7 +215,7 @@ apply_group(TesseraRefresh *refresh, Datum json, const pg_uuid_t *group_id, bool
 		Datum		values[4] = {id, UUIDPGetDatum(&known->epoch), Int64GetDatum(known->group_major), Int64GetDatum(known->group_minor)};
 
 		if (tessera_spi_run_saved("SELECT FROM tessera.table_group WHERE (group_id, epoch, group_major, group_minor) = ($1, $2, $3, $4) FOR UPDATE",
-								  SPI_OK_SELECT, 4, types, values, NULL) != 1)
+								  SPI_OK_SELECT, 4, types, values, NULL) != 1 || tessera_injection_skips("refresh_unchanged"))
 		{
 			/* a migration that settles here was faster; or the image was not told of a commit, and is to be made anew before the next attempt */
 			tessera_catalog_bump();

@@ -1245,8 +1245,9 @@ sub pgbench_start
 	my @names = @{ $params{nodes} // [ $self->names ] };
 	my %scripts = %{ $params{scripts} // { ($params{script} // croak 'no script') => 1 } };
 	my $directory = PostgreSQL::Test::Utils::tempdir();
+	# By default the time, in microseconds, is the seed: two that start in one microsecond would draw the same numbers, and meet in each row.
 	my @options = ('-n', '-c', $params{clients} // 2, '-j', 1, '-M', $params{protocol} // 'simple', '--max-tries', $params{max_tries} // 1,
-		'--failures-detailed');
+		'--failures-detailed', '--random-seed', 'rand');
 	push @options, $params{transactions} ? ('-t', $params{transactions}) : ('-T', $params{seconds} // 5);
 	push @options, '-R', $params{rate} if $params{rate};
 	push @options, map { ('-D', "$_=$params{variables}{$_}") } sort keys %{ $params{variables} // {} };
