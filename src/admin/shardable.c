@@ -41,6 +41,7 @@
 #include "common/subtransaction.h"
 #include "common/text.h"
 #include "ddl/subscription.h"
+#include "routing/key_comparison.h"
 
 
 /* The table itself */
@@ -452,17 +453,9 @@ find_group(const TesseraShardable *shardable, TesseraFindings *findings)
 static bool
 is_equality(Relation index, int i, const TesseraKeyColumn *column, const Oid *exclusion_operators)
 {
-	TypeCacheEntry *type;
+	Oid			operator = exclusion_operators ? exclusion_operators[i] : lookup_type_cache(column->type, TYPECACHE_EQ_OPR)->eq_opr;
 
-	if (OidIsValid(index->rd_indcollation[i]) && !get_collation_isdeterministic(index->rd_indcollation[i]))
-		return false;
-	if (exclusion_operators == NULL)
-		return true;
-	type = lookup_type_cache(column->type, TYPECACHE_EQ_OPR);
-	if (exclusion_operators[i] == type->eq_opr)
-		return true;
-	return OidIsValid(column->btree_opfamily) &&
-		get_op_opfamily_strategy(exclusion_operators[i], column->btree_opfamily) == BTEqualStrategyNumber;
+	return tessera_is_equality(operator, index->rd_indcollation[i], column->type, column->collation);
 }
 
 /* True if the key column is a plain column of the index, compared by equality. */

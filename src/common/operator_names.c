@@ -333,7 +333,8 @@ name_nullif(const OpExpr *expr)
 	Oid			type = array_type(expr);
 	Node	   *result;
 
-	if (may_repeat(left) && op_strict(expr->opno))
+	/* CASE has no place for sets */
+	if (may_repeat(left) && op_strict(expr->opno) && !expression_returns_set(lsecond(expr->args)))
 		result = (Node *) case_of(exprType(left), exprCollation(left),
 								  list_make1(when(comparison_of(expr),
 												  (Expr *) makeNullConst(exprType(left), exprTypmod(left), exprCollation(left)))),
@@ -541,17 +542,20 @@ name_sublink(SubLink *link, bool filters)
 	Node	   *comparison = copyObject(link->testexpr);
 	List	   *operands = left_operands(comparison);
 	bool		joins = filters && link->subLinkType == ANY_SUBLINK && !contain_vars_of_level(link->subselect, 1);
+	Node	   *subselect;
 	Query	   *around;
 
 	if (IsA(comparison, RowCompareExpr))
 		comparison = name_row_comparison((RowCompareExpr *) comparison);
 	if (comparison == NULL || !may_descend(operands))
 		return NULL;
+	/* an operand that was written twice is one node in both places, whose level would be raised twice */
 	comparison = copyObject(comparison);
+	subselect = copyObject(link->subselect);
 	IncrementVarSublevelsUp(comparison, 1, 0);
-	IncrementVarSublevelsUp(link->subselect, 1, 1);
+	IncrementVarSublevelsUp(subselect, 1, 1);
 	comparison = columns_mutator(comparison, NULL);
-	around = tessera_select_around((Query *) link->subselect, "s");
+	around = tessera_select_around((Query *) subselect, "s");
 	around->targetList = joins ? NIL : list_make1(makeTargetEntry((Expr *) comparison, 1, pstrdup("holds"), false));
 	around->jointree->quals = joins ? comparison : NULL;
 	link->subselect = (Node *) around;

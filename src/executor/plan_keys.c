@@ -2,18 +2,28 @@
  * plan_keys.c
  *	  Reads the keys that a plan can touch off its scans; see plan_keys.h.
  *
- * A scan's conditions are conjuncts, so one equality on each key column with a constant or parameter bounds all its rows. An INSERT is bounded by the
- * values of its single row. Whatever is not recognised counts as "everything".
+ * A scan's conditions are conjuncts, so one equality on each key column bounds all its rows (routing/key_comparison.h), if its value is known before
+ * the plan runs: constants, the statement's parameters, and what built-in functions make of them, as a plan for all parameters has it. An INSERT is
+ * bounded by the values of its rows. Whatever is not recognised counts as "everything".
  */
 #include "postgres.h"
 
-#include "access/stratnum.h"
+#include "access/nbtree.h"
+#include "access/transam.h"
+#include "executor/executor.h"
 #include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
 #include "parser/parsetree.h"
+#include "utils/array.h"
 #include "utils/lsyscache.h"
 
 #include "executor/ownership.h"
 #include "executor/plan_keys.h"
+#include "executor/values.h"
+#include "routing/key_comparison.h"
+
+/* Positions of a plan at most; beyond it counts as everything. */
+#define MAX_POSITIONS 1000
 
 typedef struct Walk
 {
@@ -39,138 +49,231 @@ table_of(Walk *walk, Index rti)
 	return table && table->placement_group == walk->group->index ? table : NULL;
 }
 
-/* The value of a constant or external parameter of exactly this type; false if it is not known (or null: then no row qualifies, but be safe). */
+/* ---- values ---- */
+
 static bool
-known_value(Walk *walk, Node *node, Oid type, Datum *value)
+is_users_function(Oid function, void *context)
 {
-	while (IsA(node, RelabelType))
-		node = (Node *) ((RelabelType *) node)->arg;
-	if (IsA(node, Const))
-	{
-		Const	   *constant = (Const *) node;
-
-		*value = constant->constvalue;
-		return !constant->constisnull && getBaseType(constant->consttype) == type;
-	}
-	if (IsA(node, Param) && ((Param *) node)->paramkind == PARAM_EXTERN && walk->params && walk->params->paramFetch == NULL)
-	{
-		Param	   *param = (Param *) node;
-
-		if (param->paramid <= 0 || param->paramid > walk->params->numParams || getBaseType(param->paramtype) != type)
-			return false;
-		*value = walk->params->params[param->paramid - 1].value;
-		return !walk->params->params[param->paramid - 1].isnull;
-	}
-	return false;
+	return function >= FirstNormalObjectId;
 }
 
-/*
- * True if the Var is this column of the table. In an index-only scan a Var is a column of the index, which index_columns (NIL in other scans)
- * translates.
- */
+/* True if the expression needs more than the statement's parameters and the system's own functions, or would run a user's code. */
 static bool
-is_column(Node *node, Index rti, AttrNumber attribute, List *index_columns)
+is_unknown(Node *node, void *context)
 {
-	Var		   *var;
-
-	while (IsA(node, RelabelType))
-		node = (Node *) ((RelabelType *) node)->arg;
-	if (!IsA(node, Var))
+	if (node == NULL)
 		return false;
-	var = (Var *) node;
-	if (var->varno == INDEX_VAR && var->varattno > 0 && var->varattno <= list_length(index_columns))
-		return is_column((Node *) list_nth_node(TargetEntry, index_columns, var->varattno - 1)->expr, rti, attribute, NIL);
-	return var->varno == rti && var->varattno == attribute;
+	switch (nodeTag(node))
+	{
+		case T_Const:
+		case T_RelabelType:
+		case T_FuncExpr:
+		case T_OpExpr:
+		case T_ArrayExpr:
+		case T_CoerceViaIO:
+		case T_ArrayCoerceExpr:
+		case T_CaseTestExpr:	/* of an ArrayCoerceExpr */
+		case T_List:
+			break;
+		case T_Param:
+			if (((Param *) node)->paramkind != PARAM_EXTERN)
+				return true;
+			break;
+		default:
+			return true;
+	}
+	return check_functions_in_node(node, is_users_function, NULL) || expression_tree_walker(node, is_unknown, context);
 }
 
+/* False: the value is not known. */
 static bool
-qual_gives(Walk *walk, List *quals, Index rti, AttrNumber attribute, int column, List *index_columns, Datum *value)
+evaluate(Walk *walk, Node *node, Datum *value, bool *isnull)
 {
-	TesseraKeyColumn *key = &walk->ks->columns[column];
+	ExprContext *context;
+
+	/* what changes no value, but may refuse it */
+	while (IsA(node, RelabelType) || IsA(node, CoerceToDomain))
+		node = IsA(node, RelabelType) ? (Node *) ((RelabelType *) node)->arg : (Node *) ((CoerceToDomain *) node)->arg;
+	if (tessera_value_given(node, walk->params, value, isnull))
+		return true;
+	if (IsA(node, Param) || is_unknown(node, NULL) || contain_mutable_functions(node))
+		return false;
+	context = CreateStandaloneExprContext();
+	context->ecxt_param_list_info = walk->params;
+	*value = ExecEvalExpr(ExecInitExprWithParams((Expr *) node, walk->params), context, isnull);
+	return true;
+}
+
+/* Adds what a key column of this type may be, given an array of values. */
+static List *
+add_elements(List *values, Datum array, Oid element_type, Oid type)
+{
+	int16		typlen;
+	bool		typbyval;
+	char		typalign;
+	Datum	   *elements;
+	bool	   *nulls;
+	int			n;
+
+	get_typlenbyvalalign(element_type, &typlen, &typbyval, &typalign);
+	deconstruct_array(DatumGetArrayTypeP(array), element_type, typlen, typbyval, typalign, &elements, &nulls, &n);
+	for (int i = 0; i < n; i++)
+	{
+		Datum		value;
+
+		if (!nulls[i] && tessera_value_of_key(elements[i], element_type, type, &value))
+			values = lappend(values, DatumGetPointer(value));
+	}
+	return values;
+}
+
+/* Values (Datums, as pointers) of which the key column has one in each row that meets the condition. False: they are not known. */
+static bool
+values_of(Walk *walk, const TesseraKeyComparison *comparison, const TesseraKeyColumn *column, List **values)
+{
+	Oid			type = exprType(comparison->value);
+	Datum		value;
+	bool		isnull;
+
+	if (comparison->strategy != BTEqualStrategyNumber || !evaluate(walk, comparison->value, &value, &isnull))
+		return false;
+	*values = NIL;
+	if (isnull)
+		return true;
+	if (comparison->any)
+		*values = add_elements(NIL, value, get_element_type(getBaseType(type)), column->type);
+	else if (tessera_value_of_key(value, type, column->type, &value))
+		*values = list_make1(DatumGetPointer(value));
+	return true;
+}
+
+/* ---- scans ---- */
+
+static bool
+quals_give(Walk *walk, List *quals, Index rti, AttrNumber attribute, const TesseraKeyColumn *column, List *index_columns, List **values)
+{
 	ListCell   *cell;
 
 	foreach(cell, quals)
 	{
-		OpExpr	   *op = (OpExpr *) lfirst(cell);
-		Node	   *left;
-		Node	   *right;
+		TesseraKeyComparison comparison;
 
-		if (!IsA(op, OpExpr) || list_length(op->args) != 2)
-			continue;
-		if (get_op_opfamily_strategy(op->opno, key->btree_opfamily) != BTEqualStrategyNumber)
-			continue;
-		left = linitial(op->args);
-		right = lsecond(op->args);
-		for (int side = 0; side < 2; side++)
-		{
-			Node	   *var = side == 0 ? left : right;
-
-			if (is_column(var, rti, attribute, index_columns) &&
-				known_value(walk, side == 0 ? right : left, key->type, value))
-				return true;
-		}
+		if (tessera_compares_key(lfirst(cell), column, rti, attribute, index_columns, &comparison) &&
+			values_of(walk, &comparison, column, values))
+			return true;
 	}
 	return false;
 }
 
 static void
-add_position(Walk *walk, const Datum *values)
+add_position(Walk *walk, const Datum *key)
 {
 	TesseraKeyBound *position = palloc(sizeof(TesseraKeyBound));
 
-	tessera_key_position(walk->ks, values, position);
+	tessera_key_position(walk->ks, key, position);
 	walk->keys->positions = lappend(walk->keys->positions, position);
+	walk->keys->everything |= list_length(walk->keys->positions) > MAX_POSITIONS;
+}
+
+/* Each key with one of the values of each column, from this column on. */
+static void
+add_positions(Walk *walk, List **values, Datum *key, int column)
+{
+	ListCell   *cell;
+
+	if (column == walk->ks->ncolumns)
+	{
+		add_position(walk, key);
+		return;
+	}
+	foreach(cell, values[column])
+	{
+		if (walk->keys->everything)
+			return;
+		key[column] = PointerGetDatum(lfirst(cell));
+		add_positions(walk, values, key, column + 1);
+	}
 }
 
 static void
 visit_scan(Walk *walk, Index rti, List *quals, List *more, List *index_columns)
 {
 	const TesseraTable *table = table_of(walk, rti);
-	Datum		values[TESSERA_MAX_KEY_COLUMNS];
+	List	   *values[TESSERA_MAX_KEY_COLUMNS];
+	Datum		key[TESSERA_MAX_KEY_COLUMNS];
 
 	if (table == NULL)
 		return;
 	if (!tessera_has_ownership_filter(quals) && !tessera_has_ownership_filter(more))
 		walk->keys->filtered = false;
 	for (int i = 0; i < table->nkeys; i++)
-		if (!qual_gives(walk, quals, rti, table->keys[i], i, index_columns, &values[i]) &&
-			!qual_gives(walk, more, rti, table->keys[i], i, index_columns, &values[i]))
-		{
-			walk->keys->everything = true;
-			return;
-		}
-	add_position(walk, values);
-}
-
-/* INSERT of one row: the key values stand in the target list of the plan below. */
-static void
-visit_insert(Walk *walk, ModifyTable *modify)
-{
-	Index		rti = linitial_int(modify->resultRelations);
-	const TesseraTable *table = table_of(walk, rti);
-	Plan	   *source = outerPlan(modify);
-	Datum		values[TESSERA_MAX_KEY_COLUMNS];
-
-	if (table == NULL)
-		return;
-	for (int i = 0; i < table->nkeys; i++)
 	{
-		TargetEntry *entry;
+		const TesseraKeyColumn *column = &walk->ks->columns[i];
 
-		if (!IsA(source, Result) || table->keys[i] > list_length(source->targetlist))
-		{
-			walk->keys->everything = true;
-			return;
-		}
-		entry = list_nth(source->targetlist, table->keys[i] - 1);
-		if (!known_value(walk, (Node *) entry->expr, walk->ks->columns[i].type, &values[i]))
+		if (!quals_give(walk, quals, rti, table->keys[i], column, index_columns, &values[i]) &&
+			!quals_give(walk, more, rti, table->keys[i], column, index_columns, &values[i]))
 		{
 			walk->keys->everything = true;
 			return;
 		}
 	}
-	add_position(walk, values);
+	add_positions(walk, values, key, 0);
 }
+
+/* ---- rows that are inserted ---- */
+
+/* What a row of the source has for the column; row: of VALUES, NIL: the source's only row. NULL: that is not to be seen. */
+static Node *
+inserted_value(Plan *source, List *row, AttrNumber attribute)
+{
+	Node	   *value;
+
+	if (attribute > list_length(source->targetlist))
+		return NULL;
+	value = (Node *) list_nth_node(TargetEntry, source->targetlist, attribute - 1)->expr;
+	if (row == NIL)
+		return value;
+	return IsA(value, Var) && ((Var *) value)->varattno > 0 ? list_nth(row, ((Var *) value)->varattno - 1) : NULL;
+}
+
+static bool
+add_row(Walk *walk, const TesseraTable *table, Plan *source, List *row)
+{
+	Datum		key[TESSERA_MAX_KEY_COLUMNS];
+
+	for (int i = 0; i < table->nkeys; i++)
+	{
+		Oid			type = walk->ks->columns[i].type;
+		Node	   *value = inserted_value(source, row, table->keys[i]);
+		bool		isnull;
+
+		if (value == NULL || !tessera_key_types_compatible(exprType(value), type) || !evaluate(walk, value, &key[i], &isnull) || isnull ||
+			!tessera_value_of_key(key[i], exprType(value), type, &key[i]))
+			return false;
+	}
+	add_position(walk, key);
+	return true;
+}
+
+/* INSERT ... VALUES: one row is the target list of a Result. */
+static void
+visit_insert(Walk *walk, ModifyTable *modify)
+{
+	const TesseraTable *table = table_of(walk, linitial_int(modify->resultRelations));
+	Plan	   *source = outerPlan(modify);
+	bool		known = IsA(source, Result) || IsA(source, ValuesScan);
+	ListCell   *cell;
+
+	if (table == NULL)
+		return;
+	if (IsA(source, Result))
+		known = add_row(walk, table, source, NIL);
+	foreach(cell, IsA(source, ValuesScan) ? ((ValuesScan *) source)->values_lists : NIL)
+		known = known && !walk->keys->everything && add_row(walk, table, source, lfirst(cell));
+	walk->keys->everything |= !known;
+}
+
+/* ---- plans ---- */
 
 static void
 walk_list(List *plans, Walk *walk)

@@ -172,7 +172,7 @@ tessera_prune_shards(const TesseraRouting *routing, const TesseraTable *table, L
 		if (nulls[i])
 			interval.empty = true;
 		else if (strategy == TESSERA_PRUNE_IN)
-			targets = intersect(targets, targets_of_array(routing, table, values[i], get_element_type(types[i])));
+			targets = intersect(targets, targets_of_array(routing, table, values[i], get_element_type(getBaseType(types[i]))));
 		else
 			narrow(ks, &interval, strategy, get_typlen(types[i]) == -1 ? PointerGetDatum(PG_DETOAST_DATUM_PACKED(values[i])) : values[i]);
 	}

@@ -4,50 +4,10 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_type.h"
-#include "parser/parse_coerce.h"
-#include "utils/lsyscache.h"
-
 #include "executor/plan_private.h"
 #include "executor/shard_pruning.h"
 #include "executor/targets.h"
-
-static bool
-is_integer(Oid type)
-{
-	return type == INT2OID || type == INT4OID || type == INT8OID;
-}
-
-bool
-tessera_pin_types_compatible(Oid value_type, Oid key_type)
-{
-	value_type = getBaseType(value_type);
-	if (value_type == key_type)
-		return true;
-	if (is_integer(value_type) && is_integer(key_type))
-		return true;
-	return !is_integer(key_type) && IsBinaryCoercible(value_type, key_type);
-}
-
-/* An integer of one width as one of another; false if it does not fit: then no row has this key. */
-static bool
-convert_integer(Datum value, Oid from, Oid to, Datum *result)
-{
-	int64		v = from == INT2OID ? DatumGetInt16(value) : from == INT4OID ? DatumGetInt32(value) : DatumGetInt64(value);
-
-	if (to == INT2OID)
-	{
-		*result = Int16GetDatum((int16) v);
-		return v >= PG_INT16_MIN && v <= PG_INT16_MAX;
-	}
-	if (to == INT4OID)
-	{
-		*result = Int32GetDatum((int32) v);
-		return v >= PG_INT32_MIN && v <= PG_INT32_MAX;
-	}
-	*result = Int64GetDatum(v);
-	return true;
-}
+#include "routing/key_comparison.h"
 
 int32
 tessera_target_of_key(const TesseraRouting *routing, const TesseraTable *table, const Datum *values, const bool *nulls, const Oid *types,
@@ -58,25 +18,8 @@ tessera_target_of_key(const TesseraRouting *routing, const TesseraTable *table, 
 
 	*no_row = false;
 	for (int i = 0; i < table->nkeys; i++)
-	{
-		bool		same = types[i] == group->types[i];
-		Oid			from = same ? types[i] : getBaseType(types[i]);
-		Oid			to = same ? types[i] : getBaseType(group->types[i]);
-
-		if (nulls[i])
+		if (nulls[i] || !tessera_value_of_key(values[i], types[i], group->types[i], &key[i]))
 			*no_row = true;
-		else if (from == to && is_integer(to))
-			key[i] = values[i];
-		else if (is_integer(from) && is_integer(to))
-		{
-			if (!convert_integer(values[i], from, to, &key[i]))
-				*no_row = true;
-		}
-		else if (get_typlen(to) == -1)
-			key[i] = PointerGetDatum(PG_DETOAST_DATUM_PACKED(values[i]));
-		else
-			key[i] = values[i];
-	}
 	if (*no_row)
 	{
 		TesseraTargets *owners = tessera_routing_owners(routing, group);

@@ -33,7 +33,4 @@ extern int	tessera_targets_of_statement(const List *private, const TesseraRoutin
 /* True if this node has all rows of the table, or the table is none of the cluster. */
 extern bool tessera_all_rows_are_here(const TesseraRouting *routing, Oid relid);
 
-/* True if values of the two types are interchangeable in pins: same type, binary coercible, or both integers. */
-extern bool tessera_pin_types_compatible(Oid value_type, Oid key_type);
-
 #endif							/* TESSERA_TARGETS_H */

@@ -8,13 +8,13 @@
 #include "nodes/nodeFuncs.h"
 
 #include "executor/values.h"
+#include "routing/key_comparison.h"
 
 /* A constant, or a parameter of the statement: whose value is there without an expression to be compiled and run. NULL: it is neither. */
 static Node *
 plain_value(Node *node)
 {
-	while (IsA(node, RelabelType))
-		node = (Node *) ((RelabelType *) node)->arg;
+	node = tessera_unlabelled(node);
 	return IsA(node, Const) || (IsA(node, Param) && ((Param *) node)->paramkind == PARAM_EXTERN) ? node : NULL;
 }
 
@@ -37,7 +37,7 @@ tessera_value_given(Node *node, ParamListInfo params, Datum *value, bool *isnull
 	param = (Param *) node;
 	if (params == NULL || param->paramid <= 0 || param->paramid > params->numParams)
 		return false;
-	given = params->paramFetch ? params->paramFetch(params, param->paramid, false, &workspace) : &params->params[param->paramid - 1];
+	given = params->paramFetch ? params->paramFetch(params, param->paramid, true, &workspace) : &params->params[param->paramid - 1];
 	*value = given->value;
 	*isnull = given->isnull;
 	return given->ptype == param->paramtype;

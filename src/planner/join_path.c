@@ -26,6 +26,7 @@
 #include "planner/planner.h"
 #include "planner/ship.h"
 #include "planner/table_path.h"
+#include "routing/key_comparison.h"
 
 static set_join_pathlist_hook_type previous_join_pathlist = NULL;
 
@@ -216,11 +217,8 @@ int
 tessera_key_column_position(const TesseraRouting *routing, PlannerInfo *root, Relids relids, Node *node)
 {
 	const TesseraTable *table;
-	Var		   *var;
+	Var		   *var = (Var *) tessera_unlabelled(node);
 
-	while (IsA(node, RelabelType))
-		node = (Node *) ((RelabelType *) node)->arg;
-	var = (Var *) node;
 	if (!IsA(var, Var) || var->varlevelsup != 0 || !bms_is_member(var->varno, relids))
 		return -1;
 	table = table_of(routing, root, var->varno);
@@ -252,15 +250,14 @@ joined_on_key(const TesseraRouting *routing, PlannerInfo *root, const TesseraClo
 		OpExpr	   *op = (OpExpr *) lfirst_node(RestrictInfo, cell)->clause;
 		int			position;
 
-		if (!IsA(op, OpExpr) || list_length(op->args) != 2 || (OidIsValid(op->inputcollid) && !get_collation_isdeterministic(op->inputcollid)))
+		if (!IsA(op, OpExpr) || list_length(op->args) != 2)
 			continue;
 		position = tessera_key_column_position(routing, root, left, linitial(op->args));
 		if (position >= 0 ? tessera_key_column_position(routing, root, right, lsecond(op->args)) != position :
 			((position = tessera_key_column_position(routing, root, right, linitial(op->args))) < 0 ||
 			 tessera_key_column_position(routing, root, left, lsecond(op->args)) != position))
 			continue;
-		if (OidIsValid(ks->columns[position].btree_opfamily) &&
-			get_op_opfamily_strategy(op->opno, ks->columns[position].btree_opfamily) == BTEqualStrategyNumber)
+		if (tessera_is_equality(op->opno, op->inputcollid, ks->columns[position].type, ks->columns[position].collation))
 			found |= 1U << position;
 	}
 	return found == (1U << ks->ncolumns) - 1;

@@ -8,8 +8,7 @@
  * where restricting the output restricts the input alike (no LIMIT, windows, aggregates that the column does not group). Edges are followed to a
  * fixed point. FULL joins pin nothing.
  *
- * Equality means: "equal" in the default btree operator family of the columns' own types, with deterministic collation; values must be of a type
- * interchangeable with the key's (executor/targets.h).
+ * Equality, and the types of values that may be a key's, are those of routing/key_comparison.h.
  *
  * A statement is closed over the key if all tables get the same value once a placeholder is given to the key of the rows that drive it: those of
  * the target, for a MERGE that inserts those of its source, for a SELECT, also that of an INSERT, those of a table of which each joined row has one.
@@ -17,7 +16,6 @@
  */
 #include "postgres.h"
 
-#include "access/stratnum.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_operator.h"
 #include "nodes/makefuncs.h"
@@ -27,14 +25,13 @@
 #include "optimizer/tlist.h"
 #include "parser/parsetree.h"
 #include "utils/lsyscache.h"
-#include "utils/pg_locale.h"
-#include "utils/typcache.h"
 
 #include "common/version_compat.h"
 #include "executor/system_row.h"
 #include "executor/targets.h"
 #include "planner/pins.h"
 #include "planner/read_columns.h"
+#include "routing/key_comparison.h"
 
 typedef struct Column
 {
@@ -204,14 +201,6 @@ follow_edges(Context *context)
 
 /* ---- expressions ---- */
 
-static Node *
-strip(Node *node)
-{
-	while (node && IsA(node, RelabelType))
-		node = (Node *) ((RelabelType *) node)->arg;
-	return node;
-}
-
 static bool
 needs_row_walker(Node *node, void *context)
 {
@@ -245,7 +234,7 @@ resolve_join_var(Query *query, Var *var)
 
 		if (rte->rtekind != RTE_JOIN || var->varattno <= 0)
 			return var;
-		alias = strip(list_nth(rte->joinaliasvars, var->varattno - 1));
+		alias = tessera_unlabelled(list_nth(rte->joinaliasvars, var->varattno - 1));
 		if (alias == NULL || !IsA(alias, Var))
 			return NULL;
 		var = (Var *) alias;
@@ -257,7 +246,7 @@ resolve_join_var(Query *query, Var *var)
 static int
 column_of_node(Context *context, Node *node, bool *outer)
 {
-	Var		   *var = (Var *) strip(node);
+	Var		   *var = (Var *) tessera_unlabelled(node);
 	Query	   *query;
 
 	if (var == NULL || !IsA(var, Var) || var->varattno <= 0 || var->varlevelsup >= list_length(context->ancestors))
@@ -283,27 +272,20 @@ column_of_node(Context *context, Node *node, bool *outer)
 	return column_of(context, query, var->varno, var->varattno);
 }
 
-/*
- * True if the operator is the equality by which this operand's own type is hashed and ordered. Through a cast it may be another type's: text as
- * citext.
- */
+/* True if the operator is the equality of the operand's own type and collation. Through a cast it may be another type's: text as citext. */
 static bool
-is_equality_of(Oid operator, Node *operand)
+is_equality_of(Oid operator, Oid inputcollid, Node *operand)
 {
-	TypeCacheEntry *type = lookup_type_cache(exprType(strip(operand)), TYPECACHE_BTREE_OPFAMILY);
-
-	return OidIsValid(type->btree_opf) && get_op_opfamily_strategy(operator, type->btree_opf) == BTEqualStrategyNumber;
+	operand = tessera_unlabelled(operand);
+	return tessera_is_equality(operator, inputcollid, getBaseType(exprType(operand)), exprCollation(operand));
 }
 
 /* left and right may be compared so: they then have the same key, if they are columns. */
 static bool
-is_equality(Oid operator, Oid collation, Node *left, Node *right)
+is_equality(Oid operator, Oid inputcollid, Node *left, Node *right)
 {
-	if (OidIsValid(collation) && !get_collation_isdeterministic(collation))
-		return false;
-	if (IsA(strip(left), Var) && !is_equality_of(operator, left))
-		return false;
-	return !IsA(strip(right), Var) || is_equality_of(operator, right);
+	return (!IsA(tessera_unlabelled(left), Var) || is_equality_of(operator, inputcollid, left)) &&
+		(!IsA(tessera_unlabelled(right), Var) || is_equality_of(operator, inputcollid, right));
 }
 
 /* ---- conditions ---- */
@@ -363,7 +345,7 @@ output_column(Query *sub, int number)
 static void
 use_any_column(Context *context, OpExpr *op, Query *sub)
 {
-	Param	   *param = list_length(op->args) == 2 ? (Param *) strip(lsecond(op->args)) : NULL;
+	Param	   *param = list_length(op->args) == 2 ? (Param *) tessera_unlabelled(lsecond(op->args)) : NULL;
 	TargetEntry *entry = param && IsA(param, Param) && param->paramkind == PARAM_SUBLINK ? output_column(sub, param->paramid) : NULL;
 	bool		outer_left = false;
 	bool		outer_inner = false;
@@ -430,7 +412,7 @@ use_condition(Context *context, Node *node, Relids nullable)
 	{
 		/* k IN (one value) */
 		ScalarArrayOpExpr *op = (ScalarArrayOpExpr *) node;
-		ArrayExpr  *array = (ArrayExpr *) strip(lsecond(op->args));
+		ArrayExpr  *array = (ArrayExpr *) tessera_unlabelled(lsecond(op->args));
 
 		if (array && IsA(array, ArrayExpr) && list_length(array->elements) == 1 &&
 			is_equality(op->opno, op->inputcollid, linitial(op->args), linitial(array->elements)))
@@ -801,7 +783,7 @@ read_pin(Context *context, TesseraOccurrence *occurrence)
 		int			column = column_of(context, occurrence->query, occurrence->rti, occurrence->table->keys[i]);
 		Expr	   *value = context->columns[root_of(context, column)].value;
 
-		if (value == NULL || !tessera_pin_types_compatible(exprType((Node *) value), getBaseType(group->types[i])))
+		if (value == NULL || !tessera_key_types_compatible(exprType((Node *) value), getBaseType(group->types[i])))
 		{
 			occurrence->key = NIL;
 			return;
@@ -865,7 +847,7 @@ is_rows_own(Context *context, Query *query, Var *var)
 	if (rte->rtekind != RTE_SUBQUERY || rte->subquery->setOperations || rte->subquery->groupingSets)
 		return false;
 	entry = output_column(rte->subquery, var->varattno);
-	return entry != NULL && is_rows_own(context, rte->subquery, (Var *) strip((Node *) entry->expr));
+	return entry != NULL && is_rows_own(context, rte->subquery, (Var *) tessera_unlabelled((Node *) entry->expr));
 }
 
 /* MERGE that inserts: the source's column that ON compares with this column of the target; -1: there is none whose rows are those of a table. */
@@ -883,8 +865,8 @@ source_key(Context *context, Query *query, AttrNumber attribute)
 			continue;
 		for (int side = 0; side < 2; side++)
 		{
-			Var		   *target = (Var *) strip(list_nth(op->args, side));
-			Var		   *source = (Var *) strip(list_nth(op->args, 1 - side));
+			Var		   *target = (Var *) tessera_unlabelled(list_nth(op->args, side));
+			Var		   *source = (Var *) tessera_unlabelled(list_nth(op->args, 1 - side));
 			bool		outer = false;
 
 			if (IsA(target, Var) && target->varlevelsup == 0 && target->varno == query->resultRelation && target->varattno == attribute &&
@@ -961,7 +943,7 @@ has_key(Context *context, Query *query, const TesseraOccurrence *driver, List *c
 			int			key = column_of(context, query, driver->rti, driver->table->keys[i]);
 
 			found |= column >= 0 && !outer && root_of(context, column) == root_of(context, key) &&
-				is_equality_of(lfirst_node(SortGroupClause, cell)->eqop, expr);
+				is_equality_of(lfirst_node(SortGroupClause, cell)->eqop, exprCollation(expr), expr);
 		}
 		if (!found)
 			return false;

@@ -10,6 +10,9 @@
 
 #include "routing/routing.h"
 
+/* True if the value of a planned expression can be computed before the scan, once: it needs no row. */
+extern bool tessera_known_before_scan(Node *node);
+
 /*
  * From ANDed clauses (expressions over relation rti): list of IntList as in executor/shard_pruning.h; their value expressions are appended to *exprs.
  */

@@ -228,6 +228,22 @@ param_of_column(Query *prepared, AttrNumber attribute)
 	return -1;
 }
 
+/* The values that the router computes, which come from a query that is not planned, as the executor takes expressions. */
+static List *
+plan_values(List *exprs)
+{
+	List	   *result = NIL;
+	ListCell   *cell;
+
+	foreach(cell, exprs)
+	{
+		Expr	   *expr = lfirst(cell);
+
+		result = lappend(result, IsA(expr, Const) || IsA(expr, Param) ? expr : expression_planner(expr));
+	}
+	return result;
+}
+
 /*
  * The pins that differ: keys appended to exprs. A volatile key is that of the statement's one new row; it must be evaluated once, so the pin names
  * the parameter that carries it.
@@ -689,7 +705,7 @@ tessera_plan_statement_reading(Query *query, const TesseraReads *reads, int curs
 	texts = constants.many ? tessera_deparse_once(copy) : tessera_deparse(copy);
 	scan = makeNode(CustomScan);
 	scan->methods = &tessera_statement_scan.plan;
-	scan->custom_exprs = exprs;
+	scan->custom_exprs = plan_values(exprs);
 	scan->custom_scan_tlist = tessera_output_list(output_targets(query));
 	scan->custom_private = list_make5(texts, makeInteger(list_length(params)), pins, placed, sharded);
 	scan->custom_private = lappend(scan->custom_private, makeInteger(flags));

@@ -54,6 +54,7 @@
 #include "planner/read_columns.h"
 #include "planner/ship.h"
 #include "planner/table_path.h"
+#include "routing/key_comparison.h"
 #include "session/internal_connection.h"
 #include "statistics/table_statistics.h"
 
@@ -504,23 +505,14 @@ pinned_key(RelOptInfo *rel, const TesseraTable *table, List *clauses)
 
 		foreach(cell, clauses)
 		{
-			OpExpr	   *op = (OpExpr *) lfirst_node(RestrictInfo, cell)->clause;
+			TesseraKeyComparison comparison;
 
-			if (!IsA(op, OpExpr) || list_length(op->args) != 2 ||
-				get_op_opfamily_strategy(op->opno, ks->columns[i].btree_opfamily) != BTEqualStrategyNumber ||
-				(OidIsValid(op->inputcollid) && !get_collation_isdeterministic(op->inputcollid)))
-				continue;
-			for (int side = 0; side < 2 && !found; side++)
+			if (tessera_compares_key((Node *) lfirst_node(RestrictInfo, cell)->clause, &ks->columns[i], rel->relid, table->keys[i], NIL,
+									 &comparison) &&
+				comparison.strategy == BTEqualStrategyNumber && !comparison.any && tessera_known_before_scan(comparison.value))
 			{
-				Node	   *var = list_nth(op->args, side);
-				Node	   *value = list_nth(op->args, 1 - side);
-
-				while (IsA(var, RelabelType))
-					var = (Node *) ((RelabelType *) var)->arg;
-				if (IsA(var, Var) && ((Var *) var)->varno == rel->relid && ((Var *) var)->varattno == table->keys[i] &&
-					!contain_var_clause(value) && !contain_volatile_functions(value) && !contain_subplans(value) &&
-					tessera_pin_types_compatible(exprType(value), getBaseType(group->types[i])))
-					found = (Expr *) value;
+				found = (Expr *) comparison.value;
+				break;
 			}
 		}
 		if (found == NULL)

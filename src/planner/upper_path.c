@@ -14,7 +14,6 @@
  */
 #include "postgres.h"
 
-#include "access/stratnum.h"
 #include "access/transam.h"
 #include "catalog/pg_aggregate.h"
 #include "catalog/pg_type.h"
@@ -39,6 +38,7 @@
 #include "planner/planner.h"
 #include "planner/ship.h"
 #include "planner/table_path.h"
+#include "routing/key_comparison.h"
 
 /* Part of the rows that a LIMIT not known yet leaves: core's guess. */
 #define PART_GUESSED 0.1
@@ -298,11 +298,9 @@ groups_by_key(PlannerInfo *root, const TesseraClosedRel *closed, List *clauses)
 		SortGroupClause *clause = lfirst_node(SortGroupClause, cell);
 		Node	   *expression = get_sortgroupclause_expr(clause, root->processed_tlist);
 		int			position = tessera_key_column_position(routing, root, keyed, expression);
-		Oid			collation = exprCollation(expression);
 
-		if (position >= 0 && (!OidIsValid(collation) || get_collation_isdeterministic(collation)) &&
-			OidIsValid(ks->columns[position].btree_opfamily) &&
-			get_op_opfamily_strategy(clause->eqop, ks->columns[position].btree_opfamily) == BTEqualStrategyNumber)
+		if (position >= 0 &&
+			tessera_is_equality(clause->eqop, exprCollation(expression), ks->columns[position].type, ks->columns[position].collation))
 			found |= 1U << position;
 	}
 	return found == (1U << ks->ncolumns) - 1;

@@ -51,6 +51,17 @@ my $hottest = q{SELECT hot_key::text = '4242' AND hot_share > 0.5 AND advice LIK
 ok($c->wait_for('s1', $hottest, 't', 30), 'a hot key is named, and that no split can help') or diag $c->query('s1',
 	'SELECT * FROM tessera.hot_chunks');
 over($one);
+
+# Literals of another type than the key's, in the text of each statement, as client libraries write them.
+$c->query('s1', $_) foreach 'CREATE TABLE wide (k bigint PRIMARY KEY, v int NOT NULL DEFAULT 0)', "SELECT tessera.shard_table('wide', 'k')",
+	'INSERT INTO wide SELECT generate_series(1, 1000)';
+my $literals = $c->pgbench_start(clients => 2, seconds => 600, max_tries => 50, protocol => 'simple', nodes => ['s1'], script => <<'SCRIPT');
+SELECT v, (SELECT count(*) FROM generate_series(1, 20000) AS g WHERE g <> wide.v) FROM wide WHERE k = 42;
+UPDATE wide SET v = v + 1 WHERE k IN (42, 43);
+SCRIPT
+ok($c->wait_for('s1', q{SELECT hot_key::text = '42' FROM tessera.hot_chunks WHERE table_name = 'wide'::regclass ORDER BY load DESC LIMIT 1}, 't', 30),
+	'so is one that literals name');
+over($literals);
 $c->query('s1', 'CREATE ROLE somebody LOGIN');
 like($c->error('s1', 'SET ROLE somebody; SELECT * FROM tessera.hot_chunks'), qr/42501/, 'keys of rows are not for everybody');
 like($c->error('s1', 'SET ROLE somebody; SELECT hot_key FROM tessera.chunk_estimate'), qr/42501/, 'nor in the table');

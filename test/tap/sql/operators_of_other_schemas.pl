@@ -78,6 +78,10 @@ my @conditions = (
 	q{(name, n) >= (SELECT name, n FROM u WHERE u.id = t.id)},
 	q{((name, n) < (SELECT name, n FROM u WHERE u.id = t.id AND u.n > 0)) IS NULL},
 	q{(name, n) IN (SELECT name, n FROM r)},
+	q{(name, n) IN (SELECT name, n FROM u WHERE u.id = t.id AND u.name IS NOT DISTINCT FROM t.name)},
+	q{(name, n) IN (SELECT nullif(u.name, t.s), n FROM u WHERE u.id = t.id)},
+	q{EXISTS (SELECT FROM u WHERE u.id = t.id AND (name, n) IN } .
+		q{(SELECT x.name, x.n FROM u x WHERE x.id = u.id AND t.name IS NOT DISTINCT FROM u.name))},
 	q{id IN (SELECT u.id FROM u JOIN t x USING (id, name))},
 	q{EXISTS (SELECT FROM u LEFT JOIN t x USING (id, name) WHERE u.id = t.id AND x.id IS NULL)},
 	q{id IN (SELECT id FROM u NATURAL JOIN t x WHERE name IS DISTINCT FROM 'ANN')},
@@ -120,6 +124,7 @@ my %queries = (
 		q{(SELECT * FROM t WHERE id = 5) t FULL JOIN (SELECT * FROM u WHERE id = 5) u USING (name, id) GROUP BY name},
 	rows_of_both => q{SELECT id FROM t WHERE (name, n) IN (SELECT name, n FROM u)},
 	rows_of_one => q{SELECT id FROM t WHERE (name, n) NOT IN (SELECT name, n FROM u WHERE u.id = t.id)},
+	sets_removed => q{SELECT id, nullif(name, (regexp_split_to_table('BOB ANN', ' '))::citext) AS c FROM t WHERE id = 5},
 	row_of_one => q{SELECT id FROM t WHERE (name, n) >= (SELECT name, n FROM u WHERE u.id = t.id)},
 );
 my %writes = (

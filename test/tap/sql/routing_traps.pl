@@ -13,6 +13,7 @@ my $c = TesseraCluster->new('traps');
 
 my $schema = <<'SQL';
 CREATE EXTENSION citext;
+CREATE COLLATION nocase (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
 CREATE TYPE mood AS ENUM ('sad','ok','happy');
 CREATE TYPE addr AS (street text, no int, tags text[]);
 CREATE DOMAIN posint AS int CHECK (value > 0);
@@ -41,6 +42,7 @@ CREATE VIEW vb WITH (security_barrier) AS SELECT k, id, v FROM t1 WHERE n < 100;
 CREATE VIEW vagg AS SELECT k, count(*) AS c, sum(n) AS s FROM t1 GROUP BY k;
 CREATE VIEW vjoin AS SELECT t1.k, t1.id, t2.w FROM t1 JOIN t2 USING (k, id);
 CREATE FUNCTION f_imm(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1 * 2';
+CREATE FUNCTION f_dflt(a int, b int DEFAULT 3) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN a + b; END';
 CREATE FUNCTION f_st(int) RETURNS bigint LANGUAGE plpgsql STABLE AS 'BEGIN RETURN (SELECT count(*) FROM t1 WHERE k = $1); END';
 CREATE FUNCTION f_sql(int) RETURNS bigint LANGUAGE sql STABLE AS 'SELECT count(*) FROM t1 WHERE k = $1';
 CREATE FUNCTION f_srf(int) RETURNS TABLE (id int, v text) LANGUAGE sql STABLE AS 'SELECT id, v FROM t1 WHERE k = $1';
@@ -192,6 +194,21 @@ my @script = (
 	q{SELECT * FROM tx WHERE k = 'key5'::name},
 	q{SELECT * FROM tx WHERE k COLLATE "C" = 'key5'},
 	q{SELECT * FROM tx WHERE k COLLATE "POSIX" > 'key5' ORDER BY k COLLATE "C" DESC},
+	q{SELECT * FROM tx WHERE k = 'key5' COLLATE "C"},
+	q{UPDATE tx SET v = v WHERE k = 'key5' COLLATE "POSIX" RETURNING k},
+	q{SELECT * FROM tx WHERE k = 'KEY5' COLLATE nocase},
+	q{UPDATE tx SET v = v WHERE 'KEY5' = k COLLATE nocase RETURNING k},
+	q{SELECT * FROM tx WHERE k COLLATE nocase = ANY ('{KEY5,Key7}')},
+	q{SELECT a.k, b.k FROM tx a LEFT JOIN tx b ON a.k = upper(b.k) COLLATE nocase},
+	q{SELECT lower(k COLLATE nocase), count(*) FROM tx GROUP BY k COLLATE nocase},
+	# what is left to the planner, in a key's value
+	q{SELECT k, id FROM t1 WHERE k = f_dflt(2)},
+	q{UPDATE t1 SET v = v WHERE k = f_dflt(b => 1, a => 3) RETURNING k, id},
+	q{DELETE FROM tu WHERE k = f_dflt(f_imm(1)) AND id < 0},
+	# arrays of other integers than the key's
+	q{SELECT k, note FROM tu WHERE k = ANY ('{4,NULL,2}'::int[])},
+	q{UPDATE tu SET note = note WHERE k = ANY (ARRAY[1, 5]::int2[]) RETURNING k},
+	q{SELECT k, id FROM t1 WHERE k = ANY ('{3,99999999999}'::int8[])},
 	q{SELECT * FROM tx WHERE k LIKE 'key1%' ORDER BY k},
 	q{SELECT * FROM tx WHERE k ~ '^key1'},
 	q{SELECT k, m, a, (a).no, (a).tags[2], ms, v, b FROM tm WHERE k = 3},
