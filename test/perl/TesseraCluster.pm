@@ -64,6 +64,9 @@ our %SETTINGS = (
 	shared_buffers => '32MB',
 	max_wal_size => '1GB',
 	fsync => 'off',
+	# joins of tables without statistics are taken for so much work that compiling them takes longer than all else; operations/settings_of_each_node
+	# has it done on one node
+	jit => 'off',
 	log_statement => 'none',
 	log_replication_commands => 'off',
 	dynamic_shared_memory_type => 'mmap');
@@ -748,7 +751,7 @@ sub plain
 	{
 		my $server = PostgreSQL::Test::Cluster->new("$self->{name}_plain");
 		ServerTemplate::init($server);
-		_conf($server, shared_buffers => '32MB', max_connections => 50, log_statement => 'none', dynamic_shared_memory_type => 'mmap');
+		_conf($server, shared_buffers => '32MB', max_connections => 50, jit => 'off', log_statement => 'none', dynamic_shared_memory_type => 'mmap');
 		$server->start;
 		push @servers, $server;
 		$self->{plain} = $server;
