@@ -64,6 +64,9 @@ our %SETTINGS = (
 	shared_buffers => '32MB',
 	max_wal_size => '1GB',
 	fsync => 'off',
+	# joins of tables without statistics are taken for so much work that compiling them takes longer than all else; operations/settings_of_each_node
+	# has it done on one node
+	jit => 'off',
 	log_statement => 'none',
 	log_replication_commands => 'off',
 	dynamic_shared_memory_type => 'mmap');
@@ -493,6 +496,60 @@ sub error
 
 =pod
 
+=head2 answers(name, query, ...), plain_answers(query, ...)
+
+What each of these statements, which leave nothing behind, prints on a node, or on plain: all in one session, which costs far less than C<query> for
+each. Dies with the first error.
+
+=cut
+
+sub answers
+{
+	my ($self, $name, @queries) = @_;
+	return _answers_in_turn($self->node($name), @queries);
+}
+
+sub plain_answers
+{
+	my ($self, @queries) = @_;
+	return _answers_in_turn($self->plain, @queries);
+}
+
+sub _answers_in_turn
+{
+	my ($server, @queries) = @_;
+	my ($status, $stdout, $stderr) = _psql($server, join '', map { "$queries[$_];\n\\echo === END $_ ===\n" } 0 .. $#queries);
+	croak 'on ' . $server->name . ": $stderr" if $status != 0;
+	my @answers = split /^=== END \d+ ===(?:\n|\z)/m, $stdout, -1;
+	pop @answers;
+	chomp @answers;
+	@answers == @queries or croak 'not an answer for each query';
+	return @answers;
+}
+
+=pod
+
+=head2 same_answers(what, [query, ...], [name, ...], any_order => 0)
+
+Tests that each of the queries has the same answer, line by line, on each of the nodes as on plain (C<answers>); with C<any_order> the same lines.
+
+=cut
+
+sub same_answers
+{
+	my ($self, $what, $queries, $names, %params) = @_;
+	my $form = $params{any_order} ? sub { join "\n", sort split /\n/, $_[0], -1 } : sub { $_[0] };
+	my @expected = map { $form->($_) } $self->plain_answers(@$queries);
+	foreach my $name (@$names)
+	{
+		my @got = map { $form->($_) } $self->answers($name, @$queries);
+		Test::More::is($got[$_], $expected[$_], "$what, $name: $queries->[$_]") foreach 0 .. $#$queries;
+	}
+	return;
+}
+
+=pod
+
 =head2 error_of(server, sql)
 
 The errors of statements, with SQLSTATEs, on a server that is no node of the cluster: a PostgreSQL::Test::Cluster. '' if there are none.
@@ -748,7 +805,7 @@ sub plain
 	{
 		my $server = PostgreSQL::Test::Cluster->new("$self->{name}_plain");
 		ServerTemplate::init($server);
-		_conf($server, shared_buffers => '32MB', max_connections => 50, log_statement => 'none', dynamic_shared_memory_type => 'mmap');
+		_conf($server, shared_buffers => '32MB', max_connections => 50, jit => 'off', log_statement => 'none', dynamic_shared_memory_type => 'mmap');
 		$server->start;
 		push @servers, $server;
 		$self->{plain} = $server;
@@ -1265,7 +1322,9 @@ sub pgbench_start
 	}
 	push @options, @{ $params{options} // [] };
 
-	my $load = bless { runs => [], cluster => $self }, 'TesseraCluster::Load';
+	# which is the test's name otherwise
+	local $ENV{PGAPPNAME} = 'pgbench';
+	my $load = bless { runs => [], cluster => $self, clients => $params{clients} // 2 }, 'TesseraCluster::Load';
 	foreach my $name (@names)
 	{
 		my $server = $self->node($name);
@@ -1307,6 +1366,15 @@ True while one of them runs.
 Waits for all of them, at most C<timeout> seconds together (then kills them and dies). Returns the sums {processed, failed, retried, serialization,
 deadlock, aborted, ok, by_node, errors}: transactions processed and failed; C<aborted>: clients that stopped on an error; C<ok>: every pgbench
 ended with status 0; C<by_node>: the same for each; C<errors>: their error output.
+
+=head2 begun()
+
+Waits until each of their clients has begun a statement. Returns the load.
+
+=head2 end(timeout)
+
+For a load of C<seconds>: ends it now, each client when the transaction it is in has ended, and returns the sums, as C<wait> does. So a load lasts as
+long as what is done meanwhile, and not longer. Tests that no client has ended before.
 
 =head2 stop()
 
@@ -1351,6 +1419,33 @@ sub wait
 		sleep 0.02;
 	}
 	return $self->_sums;
+}
+
+sub begun
+{
+	my ($self) = @_;
+	my $clients = "SELECT count(*) >= $self->{clients} FROM pg_stat_activity " .
+		"WHERE application_name = 'pgbench' AND client_addr IS NULL AND query <> ''";
+	foreach my $run (@{ $self->{runs} })
+	{
+		$self->{cluster}->wait_for($run->{name}, $clients) or croak "pgbench does not begin on $run->{name}: $run->{stderr}";
+	}
+	$self->{begun} = 1;
+	return $self;
+}
+
+# What pgbench does when its seconds are over, it does at this signal; it has set its alarm before its clients begin.
+sub end
+{
+	my ($self, $timeout) = @_;
+	$self->begun unless $self->{begun};
+	foreach my $run (@{ $self->{runs} })
+	{
+		$run->{handle}->signal('ALRM') if $run->{handle}->pumpable;
+	}
+	my $sums = $self->wait($timeout);
+	Test::More::is($sums->{aborted}, 0, 'no client of the load has ended on an error') or Test::More::diag($sums->{errors});
+	return $sums;
 }
 
 sub stop

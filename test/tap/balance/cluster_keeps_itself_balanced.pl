@@ -21,7 +21,8 @@ is($c->query('s1', "SELECT count(DISTINCT shard) FROM tessera.chunks WHERE $mine
 ok($c->wait_for('s1', 'SELECT bytes BETWEEN 12000000 AND 25000000 FROM tessera.shards', 't'), 'whose size is known');
 
 # Two more, while clients write. The first shard keeps the schemas, which are small.
-my $load = $c->pgbench_start(clients => 2, seconds => 25, max_tries => 50, protocol => 'prepared', nodes => [ 's1' ], script => <<"SCRIPT");
+my $load = $c->pgbench_start(clients => 2, seconds => 600, rate => 100, max_tries => 50, protocol => 'prepared', nodes => [ 's1' ],
+	script => <<"SCRIPT")->begun;
 \\set a random(1, $rows)
 UPDATE acc SET v = v + 1 WHERE k = :a;
 SCRIPT
@@ -36,7 +37,7 @@ ok($balanced, 'new shards are filled until all have the same')
 	or diag $c->query('s1', 'SELECT * FROM tessera.explain_balancer(now => true)'), $c->query('s1', 'SELECT * FROM tessera.shards'),
 	$c->query('s1', 'SELECT * FROM tessera.balancer_status LIMIT 20');
 is($c->query('s1', "SELECT count(*) FROM tessera.balancer_status WHERE state = 'failed'"), 0, 'nothing has failed');
-my $sums = $load->wait;
+my $sums = $load->end;
 is($sums->{failed} // 0, 0, 'no transaction failed');
 cmp_ok($sums->{processed}, '>', 0, "$sums->{processed} transactions");
 is($c->query('s3', 'SELECT count(*) FROM acc'), $rows, 'all rows');
@@ -46,14 +47,14 @@ is($c->query('s3', 'SELECT sum(v) FROM acc'), $sums->{processed}, 'each change o
 $c->query('s1', 'CREATE TABLE log (at bigint PRIMARY KEY, what text)');
 $c->query('s1', 'CREATE SEQUENCE tick CACHE 100');
 $c->query('s1', "SELECT tessera.shard_table('log', 'at', max_chunk_size => 262144)");
-my $writers = $c->pgbench_start(clients => 8, seconds => 40, rate => 400, max_tries => 50, protocol => 'prepared', nodes => [ 's1' ],
+my $writers = $c->pgbench_start(clients => 8, seconds => 600, rate => 400, max_tries => 50, protocol => 'prepared', nodes => [ 's1' ],
 	script => <<'SCRIPT');
 INSERT INTO log SELECT nextval('tick'), repeat('x', 500);
 SCRIPT
 ok($c->wait_for('s1', q{SELECT count(DISTINCT recipient) > 1 FROM tessera.balancer_status WHERE reason = 'top' AND state = 'done'}, 't', 60),
 	'the end of the key space goes from shard to shard')
 	or diag $c->query('s1', q{SELECT * FROM tessera.balancer_status WHERE reason = 'top'});
-is($writers->wait->{failed} // 0, 0, 'no transaction failed');
+is($writers->end->{failed} // 0, 0, 'no transaction failed');
 diag $c->query('s1', q{SELECT shard, chunks, bytes FROM tessera.chunk_distribution WHERE table_name = 'log'::regclass});
 
 $c->query('s1', 'SELECT tessera.stop_balancer()');

@@ -16,7 +16,7 @@ $c->query('s1', "SELECT tessera.shard_table('acc', 'tenant')");
 $c->query('s1', "SELECT tessera.move_range('acc', tessera.minkey(), tessera.maxkey(), 's2')");
 my $acc = q{table_name = 'acc'::regclass};
 
-my $load = $c->pgbench_start(clients => 4, seconds => 35, max_tries => 50, protocol => 'prepared', nodes => ['s1'], scripts => { map {
+my $load = $c->pgbench_start(clients => 4, seconds => 600, max_tries => 50, protocol => 'prepared', nodes => ['s1'], scripts => { map {
 	(my $set = $_->[0]) =~ s/^/\\set /;
 	"$set\n\\set n random(1, 20)\n"
 		. "SELECT v, (SELECT count(*) FROM generate_series(1, 20000) AS g WHERE g <> acc.v) FROM acc WHERE tenant = :t AND n = :n;\n"
@@ -38,7 +38,7 @@ ok($c->wait_for('s1', "SELECT count(*) FROM tessera.health WHERE subject = 'key 
 	or diag $c->query('s1', 'SELECT * FROM tessera.health');
 $c->query('s1', 'SELECT tessera.balancer_round()') foreach 1 .. 3;
 is($c->query('s1', $alone), 1, 'it is not merged back');
-my $sums = $load->wait;
+my $sums = $load->end;
 # a move may end a statement that reads the whole table
 $c->query('s1', 'SELECT tessera.stop_balancer()');
 $c->wait_for('s1', "SELECT count(*) FROM tessera.balancer_status WHERE state IN ('queued', 'running')", 0);

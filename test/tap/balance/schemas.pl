@@ -45,7 +45,7 @@ is($c->query('s1', "SELECT tessera.cancel_migration('$id')"), 't', 'it can be ca
 $c->query('s2', 'SELECT tessera_test.injection_clear()');
 
 # Draining, under load.
-my $load = $c->pgbench_start(clients => 2, seconds => 20, max_tries => 50, nodes => [ 's3' ], script => <<'SCRIPT');
+my $load = $c->pgbench_start(clients => 2, seconds => 600, rate => 50, max_tries => 50, nodes => [ 's3' ], script => <<'SCRIPT')->begun;
 \set a random(1, 3000)
 UPDATE one.t SET v = v + 1 WHERE k = :a;
 UPDATE two.t SET v = v + 1 WHERE k = :a;
@@ -80,7 +80,7 @@ unlike(homes(), qr/s2/, 'they live elsewhere');
 is($c->query('s1', "SELECT count(DISTINCT shard) FROM tessera.schemas WHERE schema IN ('one', 'tied')"), 1, 'those that are tied live together');
 ok($c->wait_for('s2', 'SELECT count(*) FROM tessera.identity', 0), 'it is no node any more');
 like($c->error('s2', 'SELECT count(*) FROM one.t'), qr/TS003/, 'and refuses what is done with its tables');
-my $sums = $load->wait;
+my $sums = $load->end;
 is($sums->{failed} // 0, 0, 'no transaction failed');
 cmp_ok($sums->{processed}, '>', 0, "$sums->{processed} transactions");
 is($c->query('s3', 'SELECT (SELECT sum(v) FROM one.t), (SELECT sum(v) FROM two.t)'), "$sums->{processed}|$sums->{processed}", 'each change once');

@@ -20,7 +20,7 @@ my $bank = TesseraBank->new($c);
 $bank->is_whole('at the beginning');
 
 # no ranges move
-$bank->begin_writers(rate => TesseraCluster::long() ? 60 : 30);
+$bank->begin_writers(rate => TesseraCluster::long() ? 60 : 15);
 $bank->is_right($bank->read(times => $TIMES), 'while money moves', 4 * $TIMES);
 $c->set(undef, min_parallel_table_scan_size => 0, max_parallel_workers_per_gather => 1, parallel_setup_cost => 0, parallel_tuple_cost => 0);
 # each statement starts workers, so there are fewer of them

@@ -36,11 +36,11 @@ $c->node($_)->backup('base', backup_options => ['--checkpoint=fast']) foreach $c
 
 my @loads = (
 	$c->pgbench_start(
-		seconds => 600, clients => 2, max_tries => 100,
+		seconds => 600, clients => 2, rate => 40, max_tries => 100,
 		script => "\\set a random(0, 299)\n\\set b random(0, 299)\nBEGIN;\nUPDATE account SET balance = balance - 1 WHERE id = :a;\n"
 		  . "UPDATE account SET balance = balance + 1 WHERE id = :b;\nEND;\n"),
 	map { $c->pgbench_start(
-			nodes => [ $_->[0] ], seconds => 600, clients => 2, variables => { base => $_->[1], n => 0 },
+			nodes => [ $_->[0] ], seconds => 600, clients => 2, rate => 40, variables => { base => $_->[1], n => 0 },
 			script => "\\set n :n + 1\n\\set k :base + :client_id * 100000 + :n\nINSERT INTO chain VALUES (:k);\n"
 			  . "INSERT INTO chain VALUES (:k + 1000000);\nINSERT INTO chain VALUES (:k + 2000000);\n") }
 	([ 's1', 0 ], [ 's2', 300000 ], [ 's3', 600000 ]));

@@ -68,7 +68,7 @@ sub is_right
 	return;
 }
 
-$bank->begin_writers(rate => TesseraCluster::long() ? 60 : 20);
+$bank->begin_writers(rate => TesseraCluster::long() ? 60 : 10);
 is_right('one clock');
 shift_clocks(s2 => 5000, s3 => -5000, r1 => 2500);
 is_right('shards 10 s apart');

@@ -358,7 +358,7 @@ subtest 'a shard that crashes, and one that is promoted' => sub {
 	$c->add_standby('s3');
 	$c->set('s3', synchronous_standby_names => "'*'");
 	ok($c->wait_for('s3', 'SHOW synchronous_standby_names', '*', 30), 's3 waits for its standby');
-	my $load = $c->pgbench_start(nodes => [ 's1', 'r1' ], clients => 1, seconds => 3600, max_tries => 100,
+	my $load = $c->pgbench_start(nodes => [ 's1', 'r1' ], clients => 1, seconds => 3600, rate => 60, max_tries => 100,
 		script => "\\set a random(1, 100)\nUPDATE t SET v = v + CASE k WHEN :a THEN 1 ELSE -1 END WHERE k IN (:a, :a + 200);\n");
 	ok($c->wait_for('s1', 'SELECT count(*) > 100 FROM t WHERE v NOT IN (2, -1)', 't', 60), 'there is a load');
 	$c->promote('s3');

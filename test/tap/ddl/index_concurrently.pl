@@ -129,7 +129,7 @@ $c->query('s1', "SELECT tessera.move_range('t', 500, 600, 's1')");
 
 # ---- while clients write and a range moves
 
-my $load = $c->pgbench_start(nodes => [ 's1', 'r1' ], clients => 2, transactions => 400, script => <<'EOS');
+my $load = $c->pgbench_start(nodes => [ 's1', 'r1' ], clients => 2, seconds => 600, rate => 40, script => <<'EOS')->begun;
 \set k random(1, 2999)
 BEGIN;
 UPDATE t SET v = v + 1 WHERE k = :k;
@@ -140,7 +140,7 @@ my $before = $c->query('r1', 'SELECT sum(v) FROM t');
 $run = $c->background('r1', 'CREATE INDEX CONCURRENTLY busy ON t (few, v)');
 $c->query('s1', "SELECT tessera.move_range('t', 500, 1200, 's3')") if $c->wait_for('s1', "SELECT to_regclass('busy') IS NOT NULL");
 is($c->ended($run), '', 'while clients write and a range moves');
-my $sums = $load->wait;
+my $sums = $load->end;
 is($sums->{failed} // 0, 0, "no transaction failed of $sums->{processed}");
 is(states('busy'), 'vvvv', 'valid everywhere');
 foreach my $shard ('s1', 's2', 's3')

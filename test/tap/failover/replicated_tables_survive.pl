@@ -76,7 +76,7 @@ foreach my $point (qw(replicated_marked replicate_sent commit_prepared commit_de
 $c->query('s1', 'CREATE TABLE counted (id int PRIMARY KEY, n int)');
 $c->query('s1', 'INSERT INTO counted SELECT g, 0 FROM generate_series(1, 50) g');
 $c->query('s1', "SELECT tessera.replicate_table('counted')");
-my $load = $c->pgbench_start(nodes => [ 's1', 'r1' ], clients => 2, transactions => 300, max_tries => 100, script => <<'EOS');
+my $load = $c->pgbench_start(nodes => [ 's1', 'r1' ], clients => 2, seconds => 600, rate => 20, max_tries => 100, script => <<'EOS')->begun;
 \set k random(1, 50)
 BEGIN;
 UPDATE counted SET n = n + 1 WHERE id = :k;
@@ -86,7 +86,7 @@ EOS
 $c->start_nodes('s4', 'r2');
 $c->add_shard('s4');
 $c->add_router('r2');
-my $sums = $load->wait;
+my $sums = $load->end;
 is($c->query('s1', 'SELECT sum(n) FROM counted'), $sums->{processed}, 'each transaction that was acknowledged counts once');
 @nodes = $c->names;
 foreach my $node (@nodes)

@@ -86,7 +86,7 @@ like($c->query('s1', "SELECT severity, problem, statement IS NULL FROM tessera.c
 
 # Live: writers through all nodes, none of whom may see an error or lose a row.
 $c->query('s1', 'CREATE TABLE log (n bigint PRIMARY KEY, cust text)');
-my $load = $c->pgbench_start(nodes => [ $c->names ], clients => 1, seconds => 12, script => <<'END');
+my $load = $c->pgbench_start(nodes => [ $c->names ], clients => 1, seconds => 600, rate => 20, script => <<'END')->begun;
 \set k random(0, 99)
 \set id random(1, 2000000000)
 INSERT INTO items VALUES ('c' || lpad((:k)::text, 3, '0'), -1, :id, 7) ON CONFLICT DO NOTHING;
@@ -100,7 +100,7 @@ is($status, 0, 'shard_table places it by moving') or diag $notices;
 like($notices, qr/NOTICE:.*is sharded; its ranges are moved.*NOTICE:.*moved.* from shard "s1" to "s2".*NOTICE:.*moved.* from shard "s1" to "s3"/s,
 	'tells of each part') or diag $notices;
 is(owners('items'), owners('orders'), 'one group');
-my $result = $load->wait(60);
+my $result = $load->end;
 is($result->{failed}, 0, 'no transaction failed');
 ok($result->{processed} > 0, "there were many ($result->{processed})");
 

@@ -1,7 +1,7 @@
 # Change capture, all cases (S43, S48, doc/design.md#rewritten-tables, doc/design.md#unchanged-toast): whatever is written while a range moves is on
 # the recipient afterwards. In every phase of a move, each held by an injection point, through every node: key updates into the range and out of it,
 # update then delete, unchanged TOAST, savepoints rolled back, rows inserted and deleted in one transaction, a table without a primary key, generated
-# and dropped columns, columns in another order, enums, domains, arrays and composites whose OIDs differ between the nodes, values of 100 MB,
+# and dropped columns, columns in another order, enums, domains, arrays and composites whose OIDs differ between the nodes, big values,
 # transactions that stay prepared. The same statements run on a plain server; all rows must be the same. Foreign keys and triggers, ENABLE ALWAYS ones
 # too, fire for the user's statements and for nothing else.
 use strict;
@@ -13,7 +13,9 @@ use Test::More;
 use Time::HiRes qw(sleep time);
 use TesseraCluster;
 
-my $BIG = 100 * 1024 * 1024;
+# Much more than logical decoding keeps in memory.
+my ($BIG_MB, $DECODING_MB) = TesseraCluster::long() ? (100, 64) : (24, 8);
+my $BIG = $BIG_MB * 1024 * 1024;
 
 my $c = TesseraCluster->new('capture',
 	settings => {
@@ -22,6 +24,7 @@ my $c = TesseraCluster->new('capture',
 		'tessera.migration_batch_size' => 64,
 		'tessera.migration_commit_size' => 64,
 		'tessera.gate_timeout' => 60000,
+		logical_decoding_work_mem => "${DECODING_MB}MB",
 		max_wal_size => '2GB'
 	});
 $c->create(shards => 2);
@@ -300,7 +303,7 @@ sub move_through
 
 move_through('s2', 's3');
 
-# Back, with values of 100 MB: one in the clone, one inserted and one that enters the range while it catches up; and a transaction that is prepared
+# Back, with big values: one in the clone, one inserted and one that enters the range while it catches up; and a transaction that is prepared
 # when the move begins, another one that is prepared in the middle, and for which the gate waits.
 is($c->query('s1', "SELECT tessera.range_owner('main', 1500) || tessera.range_owner('main', 4500) || tessera.range_owner('main', 6500)"), 's3s2s1',
 	'owners');
@@ -349,7 +352,7 @@ ok($c->wait_for('s3', 'SELECT waiting_for FROM tessera.stat_progress_migration',
 finish_prepared($open, 1981);
 $move->finish;
 like($out, qr/^[0-9a-f-]{36}$/, 'the range has moved back') or diag $err;
-same('values of 100 MB', 'SELECT k, id, a, m FROM main', @compared[ 1, 2 ]);
+same("values of $BIG_MB MB", 'SELECT k, id, a, m FROM main', @compared[ 1, 2 ]);
 my $digests = 'SELECT k, md5(big) FROM main WHERE id IN (21, 100) AND k IN (1900, 1902, 1903)';
 is($c->query('s2', "$digests ORDER BY k"), $c->plain_query("$digests ORDER BY k"), 'they are whole');
 is($c->plain_query("SELECT count(*) FROM main WHERE length(big) = $BIG"), '3', 'three of them');

@@ -198,19 +198,19 @@ foreach my $crash ([ 's2', 'donor_read_gate' ], [ 's2', 'donor_carrying_out' ], 
 	usable("crash at $point", 50, 150, 250, 350);
 }
 
-# Writers from each node while pairs of ranges move, round and round until they have done their part.
+# Writers from each node while pairs of ranges move, round and round.
 gather('s2', 'acc', 'other');
 my $sum = 'SELECT (SELECT sum(v) FROM acc) + (SELECT sum(v) FROM other)';
 my $total = $c->query('s1', $sum);
 my $load = $c->pgbench_start(clients => 2, max_tries => 20, protocol => 'prepared',
-	(TesseraCluster::long() ? (transactions => 20_000) : (transactions => 1000, rate => 300)), script => <<'SCRIPT');
+	(TesseraCluster::long() ? (transactions => 20_000) : (seconds => 600, rate => 80)), script => <<'SCRIPT')->begun;
 \set a random(1, 1000)
 \set b random(1, 1000)
 UPDATE acc SET v = v + 1 WHERE k = :a;
 UPDATE other SET v = v + 1 WHERE k = :b;
 SCRIPT
 my $rounds = 0;
-while ($load->running || $rounds < 3)
+while ($rounds < 3 || (TesseraCluster::long() && $load->running))
 {
 	my $to = ('s3', 's1', 's2')[ $rounds++ % 3 ];
 	@runs = map { $c->background('s1', $_) } move('acc', 1, 300, $to), move('acc', 300, 600, $to);
@@ -218,6 +218,7 @@ while ($load->running || $rounds < 3)
 	@runs = map { $c->background('s1', $_) } move('acc', 600, 1000, $to), move('other', 1, 700, $to);
 	is($c->ended($_), '', "under load to $to: acc and other") foreach @runs;
 }
+$load->end unless TesseraCluster::long();
 $c->is_counted($load, 'under load', $total, $sum, 2);
 
 done_testing();

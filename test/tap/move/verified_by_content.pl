@@ -204,7 +204,7 @@ $c->query('s1', 'ALTER SYSTEM RESET tessera.migration_batch_size');
 $c->query('s1', 'SELECT pg_reload_conf()');
 
 # Changes of all kinds under load, back and forth: no difference is found, and it comes to an end.
-my $load = $c->pgbench_start(nodes => [ 's1', 's2' ], clients => 2, seconds => 600, max_tries => 100, scripts => {
+my $load = $c->pgbench_start(nodes => [ 's1', 's2' ], clients => 2, seconds => 600, rate => 60, max_tries => 100, scripts => {
 	"\\set k random(1, 3500)\nUPDATE acc SET bal = bal + 1 WHERE k = :k;\n" => 6,
 	"\\set k random(1, 500)\nUPDATE odd SET m = CASE WHEN m = 'ok' THEN 'sad'::mood ELSE 'ok' END, n = n + 1, f = -f WHERE k = :k;\n" => 3,
 	"\\set k random(1, 1000)\nINSERT INTO log VALUES (:k, 'twice'), (:k, 'twice');\n" => 1,

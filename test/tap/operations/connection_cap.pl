@@ -215,7 +215,7 @@ is($read->{processed}, 12 * 40, 'all have read');
 #
 $c->query('s1', 'UPDATE t SET v = 0');
 $c->set('s1', 'tessera.max_connections_per_shard' => 2);
-my $load = $c->pgbench_start(nodes => ['s1'], clients => 20, seconds => 8, script => <<'SCRIPT');
+my $load = $c->pgbench_start(nodes => ['s1'], clients => 20, seconds => 600, script => <<'SCRIPT')->begun;
 \set a random(101, 200)
 \set b random(201, 300)
 BEGIN;
@@ -227,6 +227,7 @@ SCRIPT
 ok($c->wait_for('s1', 'SELECT coalesce(sum(waits), 0) > 100 FROM tessera.node_connections', 't'), 'sessions wait');
 $c->query('s1', "SELECT tessera.move_range('t', 101, 151, 's3')");
 $c->query('s1', "SELECT tessera.move_range('t', 101, 151, 's2')");
+$load->end;
 $c->is_counted($load, 'twenty writers, two connections', 0, 'SELECT sum(v) FROM t', 2);
 cmp_ok($c->query('s1', 'SELECT sum(waiting) FROM tessera.node_connections'), '==', 0, 'nobody waits');
 ok($c->wait_for('s1', 'SELECT sum(open) FROM tessera.node_connections', '0'), 'all connections have come back');

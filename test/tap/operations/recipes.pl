@@ -169,8 +169,8 @@ is(query('r1', 'SELECT count(*) FROM customers'), 1000, 'all goes on without it'
 
 # Leaving, with a dump.
 my $plain = $c->plain;
-$plain->safe_psql('postgres', 'CREATE DATABASE shop TEMPLATE template0');
-$plain->safe_psql('postgres', $_) foreach 'CREATE ROLE app', 'CREATE ROLE readers';
+$c->plain_query('CREATE DATABASE shop TEMPLATE template0');
+$c->plain_query($_) foreach 'CREATE ROLE app', 'CREATE ROLE readers';
 shell('Leaving the cluster', 0, node => $c->node('r1')->connstr('shop'), plain => $plain->connstr('shop'));
 my $rows = 'SELECT count(*), sum(id) FROM customers UNION ALL SELECT count(*), sum(o.id) FROM customers c JOIN orders o ON o.customer_id = c.id ' .
 	'UNION ALL SELECT count(*), 0 FROM settings';

@@ -60,6 +60,15 @@ $c->query('b', 'UPDATE t SET k = 7 WHERE k = 5');
 ok(!$same, 'another row is not');
 like($detail, qr/b differs from plain:\n  missing: 5\n  too many: 7$/, 'and is named');
 
+# Many questions in one session.
+my @questions = ('SELECT k FROM t ORDER BY k', 'SELECT k FROM t WHERE k < 0', "SELECT NULL, ''", "SELECT E'a\\n\\nb\\n'",
+	'SELECT k FROM t ORDER BY k DESC');
+is(join(', ', map { "<$_>" } $c->plain_answers(@questions)),
+	"<1\n2\n3\n4\n5>, <>, <|>, <a\n\nb\n>, <5\n4\n3\n2\n1>", 'each has its answer');
+is(join(', ', $c->answers('b', @questions[ 0, 4 ])), "1\n2\n3\n4\n7, 7\n4\n3\n2\n1", 'of the node that is asked');
+like(eval { $c->answers('b', 'SELECT 1', 'SELECT 1 / 0', 'SELECT 2'); 'no error' } // $@, qr/22012/, 'an error is told');
+$c->same_answers('in another order', ['SELECT k FROM t WHERE k < 5'], [ 'a', 'b' ], any_order => 1);
+
 # A session that waits for another.
 my $session = $c->session('a');
 $session->query_safe('BEGIN; LOCK TABLE t');
@@ -82,6 +91,16 @@ $load = $c->pgbench_start(nodes => ['b'], script => 'SELECT 1;', seconds => 600)
 ok($load->running, 'a long run goes on');
 $load->stop;
 ok(!$load->running, 'until it is stopped');
+
+$load = $c->pgbench_start(script => 'UPDATE counter SET n = n + 1;', clients => 2, seconds => 600, rate => 100)->begun;
+cmp_ok($c->query('b', "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench'"), '>=', 2, 'all clients have begun');
+ok($load->running, 'and go on');
+$sums = $load->end;
+ok(!$load->running && $sums->{ok} && $sums->{failed} == 0, 'until it is ended') or diag $sums->{errors};
+cmp_ok($sums->{processed}, '>', 0, "$sums->{processed} transactions");
+is(join(' ', $c->query_all('SELECT n FROM counter')), join(' ', map { 100 + $sums->{by_node}{$_}{processed} } 'a', 'b'),
+	'of which none was broken off');
+$c->query_all('UPDATE counter SET n = 100');
 
 # A crash: what was committed is there again.
 my $lost = $c->session('a');

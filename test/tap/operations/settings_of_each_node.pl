@@ -14,7 +14,7 @@ my %settings = (
 	s1 => {
 		quote_all_identifiers => 'on', IntervalStyle => 'sql_standard', DateStyle => "'SQL, DMY'", TimeZone => "'Asia/Kolkata'",
 		bytea_output => 'escape', extra_float_digits => -10, row_security => 'off', array_nulls => 'off',
-		plan_cache_mode => 'force_generic_plan', client_min_messages => 'debug1', jit => 'on',
+		plan_cache_mode => 'force_generic_plan', client_min_messages => 'debug1', jit => 'on', jit_above_cost => 1000,
 		enable_indexscan => 'off', enable_hashjoin => 'off', statement_timeout => "'1ms'", escape_string_warning => 'off' },
 	s2 => {
 		search_path => 'evil, public', default_transaction_isolation => 'serializable', default_transaction_read_only => 'on',

@@ -9,7 +9,6 @@ use TesseraCluster;
 
 my $c = TesseraCluster->new('partial');
 $c->create(shards => 3, routers => 1);
-my $plain = $c->plain;
 
 my $schema = <<'SQL';
 CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy');
@@ -30,12 +29,12 @@ INSERT INTO q SELECT g % 3, g, 'text ' || g % 17 FROM generate_series(1, 3050, 2
 INSERT INTO m (k, i4) SELECT g, CASE WHEN g % 2 = 0 THEN 3 END FROM generate_series(3001, 3100) g;
 SQL
 $c->query('s1', $schema);
-$plain->safe_psql('postgres', $schema);
+$c->plain_query($schema);
 $c->query('s1', q{SELECT tessera.shard_table('m', 'k')});
 $c->query('s1', qq{SELECT tessera.shard_table('$_', 'k', colocate_with => 'm')}) foreach qw(o q);
 $c->query('s1', q{SELECT tessera.shard_table('e', 'k', 'hash', chunks => 6)});
 $c->query('s1', $rows);
-$plain->safe_psql('postgres', $rows);
+$c->plain_query($rows);
 $c->query('s1', q{SELECT tessera.move_range('m', 1000, 2000, 's2'), tessera.move_range('m', 2000, tessera.maxkey(), 's3')});
 
 my @queries = (
@@ -113,12 +112,8 @@ sub compare
 {
 	my ($when, @nodes) = @_;
 
-	foreach my $query (@queries)
-	{
-		my $expected = $plain->safe_psql('postgres', $query);
-
-		is($c->query($_, $query), $expected, "$when, $_: $query") foreach @nodes;
-	}
+	$c->same_answers($when, \@queries, \@nodes);
+	return;
 }
 
 compare('at rest', qw(r1 s2));
@@ -143,10 +138,10 @@ like($c->error('r1', 'SELECT tessera.partial(count(*), NULL::text) FROM m WHERE 
 my $session = $c->session('r1');
 my $same = 'SELECT b, count(*), avg(i4) FROM m WHERE b = $1 GROUP BY b';
 $session->query_safe("SET enable_hashagg = off; PREPARE one(bool) AS $same");
-is($session->query_safe('EXECUTE one(true)'), $plain->safe_psql('postgres', $same =~ s/\$1/true/r), 'one group by a parameter, sorted')
+is($session->query_safe('EXECUTE one(true)'), $c->plain_query($same =~ s/\$1/true/r), 'one group by a parameter, sorted')
 	foreach 1 .. 7;
 $session->query_safe('SET plan_cache_mode = force_generic_plan; PREPARE by_none(int) AS SELECT $1, count(*), avg(i4) FROM m GROUP BY $1::int');
-is($session->query_safe('EXECUTE by_none(7)'), $plain->safe_psql('postgres', 'SELECT 7, count(*), avg(i4) FROM m'), 'one group by a parameter alone')
+is($session->query_safe('EXECUTE by_none(7)'), $c->plain_query('SELECT 7, count(*), avg(i4) FROM m'), 'one group by a parameter alone')
 	foreach 1 .. 2;
 $session->quit;
 # Nor within what is the user's on a shard: what stands above it, or beside it, would take a state for a result.
@@ -170,12 +165,12 @@ foreach my $node (qw(r1 s1))
 	my $session = $c->session($node);
 
 	$session->query_safe('PREPARE p(int, text) AS SELECT i4 + $1 AS g, avg(n + $1), count(*) FROM m WHERE t > $2 GROUP BY i4 + $1 ORDER BY 1');
-	my $expected = $plain->safe_psql('postgres', q{SELECT i4 + 4, avg(n + 4), count(*) FROM m WHERE t > 'text 12' GROUP BY i4 + 4 ORDER BY 1});
+	my $expected = $c->plain_query(q{SELECT i4 + 4, avg(n + 4), count(*) FROM m WHERE t > 'text 12' GROUP BY i4 + 4 ORDER BY 1});
 	is($session->query_safe(q{EXECUTE p(4, 'text 12')}), $expected, "prepared on $node, run $_") foreach 1 .. 7;
 	$session->query_safe('BEGIN');
 	$session->query_safe('DECLARE cu CURSOR FOR SELECT i4, count(*), avg(i8) FROM m GROUP BY i4 ORDER BY i4');
 	$session->query_safe('UPDATE m SET i4 = 1000 WHERE k = 1500');
-	is($session->query_safe('FETCH ALL FROM cu'), $plain->safe_psql('postgres', 'SELECT i4, count(*), avg(i8) FROM m GROUP BY i4 ORDER BY i4'),
+	is($session->query_safe('FETCH ALL FROM cu'), $c->plain_query('SELECT i4, count(*), avg(i8) FROM m GROUP BY i4 ORDER BY i4'),
 		"a cursor on $node shows what was there when it opened");
 	is($session->query_safe('SELECT max(i4), count(*) FROM m'), '1000|3100', 'own writes are seen');
 	$session->query_safe('ROLLBACK');
@@ -190,26 +185,26 @@ CREATE POLICY mine ON secret USING (owner = current_user);
 SQL
 $c->query('s1', q{SELECT tessera.shard_table('secret', 'k', 'hash', chunks => 6)});
 $c->query('s1', q{INSERT INTO secret SELECT g, CASE WHEN g % 2 = 0 THEN 'reader' ELSE 'postgres' END, g FROM generate_series(1, 100) g});
-is($c->query('r1', 'SET ROLE reader; SELECT count(*), avg(i4)::int FROM m'), $plain->safe_psql('postgres', 'SELECT count(*), avg(i4)::int FROM m'),
+is($c->query('r1', 'SET ROLE reader; SELECT count(*), avg(i4)::int FROM m'), $c->plain_query('SELECT count(*), avg(i4)::int FROM m'),
 	'columns that may be read');
 like($c->error('r1', 'SET ROLE reader; SELECT avg(n) FROM m'), qr/42501/, 'columns that may not');
-is($c->query('r1', 'SET ROLE reader; SELECT count(*), max(t) FROM vm'), $plain->safe_psql('postgres', 'SELECT count(*), max(t) FROM vm'),
+is($c->query('r1', 'SET ROLE reader; SELECT count(*), max(t) FROM vm'), $c->plain_query('SELECT count(*), max(t) FROM vm'),
 	'a view reads as its owner');
 is($c->query('r1', 'SET ROLE reader; SELECT count(*), sum(v) FROM secret'), '50|2550', 'row security holds');
 
 # While ranges move, each count is that of one moment.
-my ($joined, $keys) = split /\|/, $plain->safe_psql('postgres', 'SELECT count(*), sum(k) FROM m JOIN o USING (k)');
+my ($joined, $keys) = split /\|/, $c->plain_query('SELECT count(*), sum(k) FROM m JOIN o USING (k)');
 my $script = <<"SQL";
 SELECT 1 / (count(*) = 3100 AND sum(k) = 4806550)::int FROM m;
 SELECT 1 / (count(*) = $joined AND sum(k) = $keys)::int FROM m JOIN o USING (k);
 SELECT 1 / (count(*) = 11)::int FROM (SELECT i4, avg(n) FROM m WHERE i4 IS NOT NULL GROUP BY i4) s;
 SQL
-my $load = $c->pgbench_start(nodes => [ 's1', 'r1' ], clients => 2, seconds => 8, script => $script);
+my $load = $c->pgbench_start(nodes => [ 's1', 'r1' ], clients => 2, seconds => 600, rate => 30, script => $script)->begun;
 foreach my $shard (qw(s3 s1 s2 s3))
 {
 	$c->query('r1', "SELECT tessera.move_range('m', 500, 1500, '$shard')");
 }
-my $result = $load->wait(120);
+my $result = $load->end;
 is("$result->{failed}|$result->{aborted}", '0|0', 'no statement failed or saw a row twice while ranges moved') or diag explain $result;
 cmp_ok($result->{processed}, '>', 0, 'statements ran');
 compare('after moves', 'r1');

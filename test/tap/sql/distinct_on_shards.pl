@@ -9,7 +9,6 @@ use TesseraCluster;
 
 my $c = TesseraCluster->new('distinct');
 $c->create(shards => 3, routers => 1);
-my $plain = $c->plain;
 
 my $schema = <<'SQL';
 CREATE COLLATION folded (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
@@ -29,12 +28,12 @@ INSERT INTO o SELECT g, i, 's' || g % 3 FROM generate_series(500, 3500) g, gener
 INSERT INTO small SELECT g, 'name ' || g % 4 FROM generate_series(1, 9) g;
 SQL
 $c->query('s1', $schema);
-$plain->safe_psql('postgres', $schema);
+$c->plain_query($schema);
 $c->query('s1', q{SELECT tessera.shard_table('m', 'k')});
 $c->query('s1', qq{SELECT tessera.shard_table('$_', 'k', colocate_with => 'm')}) foreach qw(o empty);
 $c->query('s1', q{SELECT tessera.replicate_table('small')});
 $c->query('s1', $rows);
-$plain->safe_psql('postgres', $rows);
+$c->plain_query($rows);
 $c->query('s1', q{SELECT tessera.move_range('m', 1000, 2000, 's2'), tessera.move_range('m', 2000, tessera.maxkey(), 's3')});
 
 my @pushed = (
@@ -76,20 +75,15 @@ sub compare
 {
 	my ($when, @nodes) = @_;
 
-	foreach my $query (@pushed, @other)
-	{
-		my $expected = $plain->safe_psql('postgres', $query);
-
-		foreach my $node (@nodes)
-		{
-			is($c->query($node, $query), $expected, "$when, $node: $query");
-			is($c->query($node, "SET enable_hashagg = off; $query"), $expected, "$when, $node, sorted: $query");
-		}
-	}
+	$c->same_answers($when, [ @pushed, @other ], \@nodes);
+	$c->same_answers("$when, sorted", [ 'SET enable_hashagg = off', @pushed, @other ], \@nodes);
+	return;
 }
 
 compare('at rest', qw(r1 s2));
-like($c->query('r1', "EXPLAIN (VERBOSE, COSTS off) $_"), qr/SELECT DISTINCT/, "on the shards: $_") foreach grep { !/UNION/ } @pushed;
+my @shown = grep { !/UNION/ } @pushed;
+my @plans = $c->answers('r1', map { "EXPLAIN (VERBOSE, COSTS off) $_" } @shown);
+like($plans[$_], qr/SELECT DISTINCT/, "on the shards: $shown[$_]") foreach 0 .. $#shown;
 like($c->query('r1', 'EXPLAIN (ANALYZE, COSTS off, TIMING off, SUMMARY off) SELECT count(*) FROM (SELECT DISTINCT t FROM m WHERE t IS NOT NULL) s'),
 	qr/Tessera Scan\) \(actual rows=15 /, 'each shard sends each text once');
 
@@ -98,7 +92,7 @@ foreach my $node (qw(r1 s1))
 	my $session = $c->session($node);
 
 	$session->query_safe('PREPARE p(int) AS SELECT DISTINCT g % $1 FROM m WHERE k > $1 ORDER BY 1');
-	is($session->query_safe('EXECUTE p(3)'), $plain->safe_psql('postgres', 'SELECT DISTINCT g % 3 FROM m WHERE k > 3 ORDER BY 1'),
+	is($session->query_safe('EXECUTE p(3)'), $c->plain_query('SELECT DISTINCT g % 3 FROM m WHERE k > 3 ORDER BY 1'),
 		"prepared on $node, run $_") foreach 1 .. 7;
 	$session->query_safe('BEGIN; UPDATE m SET g = 1000 WHERE k = 1500');
 	is($session->query_safe('SELECT count(*), max(g) FROM (SELECT DISTINCT g FROM m) s'), '13|1000', "own writes are seen on $node");
@@ -110,9 +104,9 @@ my $script = <<'SQL';
 SELECT 1 / (count(*) = 3010)::int FROM (SELECT DISTINCT k, g FROM m) s;
 SELECT 1 / (count(*) = 12)::int FROM (SELECT DISTINCT g FROM m) s;
 SQL
-my $load = $c->pgbench_start(nodes => [ 's1', 'r1' ], clients => 2, seconds => 6, script => $script);
+my $load = $c->pgbench_start(nodes => [ 's1', 'r1' ], clients => 2, seconds => 600, rate => 30, script => $script)->begun;
 $c->query('r1', "SELECT tessera.move_range('m', 500, 1500, '$_')") foreach qw(s3 s1);
-my $result = $load->wait(120);
+my $result = $load->end;
 is("$result->{failed}|$result->{aborted}", '0|0', 'no statement failed or saw a row twice while ranges moved') or diag explain $result;
 cmp_ok($result->{processed}, '>', 0, 'statements ran');
 compare('after moves', 'r1');

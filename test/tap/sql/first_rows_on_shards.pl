@@ -9,7 +9,6 @@ use TesseraCluster;
 
 my $c = TesseraCluster->new('top');
 $c->create(shards => 3, routers => 1);
-my $plain = $c->plain;
 
 my $schema = <<'SQL';
 CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy');
@@ -39,13 +38,13 @@ INSERT INTO e SELECT g, g * 31 % 97 FROM generate_series(1, 500) g;
 INSERT INTO p SELECT g % 20, 'x' || g % 7, g FROM generate_series(1, 140) g;
 SQL
 $c->query('s1', $schema);
-$plain->safe_psql('postgres', $schema);
+$c->plain_query($schema);
 $c->query('s1', q{SELECT tessera.shard_table('m', 'k')});
 $c->query('s1', q{SELECT tessera.shard_table('o', 'k', colocate_with => 'm')});
 $c->query('s1', q{SELECT tessera.shard_table('e', 'k', 'hash', chunks => 6)});
 $c->query('s1', q{SELECT tessera.shard_table('p', 'a, b', 'hash', chunks => 6)});
 $c->query('s1', $rows);
-$plain->safe_psql('postgres', $rows);
+$c->plain_query($rows);
 $c->query('s1', q{SELECT tessera.move_range('m', 1000, 2000, 's2'), tessera.move_range('m', 2000, tessera.maxkey(), 's3')});
 
 # What is pushed, and the same answer; %d is the number of a parameter in Remote SQL.
@@ -149,27 +148,25 @@ sub compare
 {
 	my ($when, @nodes) = @_;
 
-	foreach my $query (@top, @groups, @others)
-	{
-		my $expected = $plain->safe_psql('postgres', $query);
-
-		is($c->query($_, $query), $expected, "$when, $_: $query") foreach @nodes;
-	}
+	$c->same_answers($when, [ @top, @groups, @others ], \@nodes);
+	return;
 }
 
 compare('at rest', qw(r1 s2));
 
 # It is the shards that do it.
+my %plan;
+@plan{ @top, @groups } = $c->answers('r1', map { "EXPLAIN (VERBOSE, COSTS off) $_" } @top, @groups);
 foreach my $query (@top)
 {
-	my $text = $c->query('r1', "EXPLAIN (VERBOSE, COSTS off) $query");
+	my $text = $plan{$query};
 
 	like($text, qr/Limit\n(?:(?!->  (?!Result)).)*->  Custom Scan \(Tessera Scan\).*Remote SQL:.*ORDER BY.*LIMIT/s, "pushed: $query")
 	  or diag $text;
 }
 foreach my $query (@groups)
 {
-	my $text = $c->query('r1', "EXPLAIN (VERBOSE, COSTS off) $query");
+	my $text = $plan{$query};
 
 	like($text, qr/Remote SQL:.*GROUP BY/s, "grouped there: $query") or diag $text;
 	unlike($text, qr/tessera\.partial/, "not their states: $query");
@@ -208,18 +205,18 @@ foreach my $node (qw(r1 s1))
 		{
 			my ($n, $m, $add) = split /, /, $set;
 			is($session->query_safe("EXECUTE p($set)"),
-				$plain->safe_psql('postgres', "SELECT k, i4 + $add FROM m ORDER BY i4 + $add DESC NULLS LAST, k LIMIT $n OFFSET $m"),
+				$c->plain_query("SELECT k, i4 + $add FROM m ORDER BY i4 + $add DESC NULLS LAST, k LIMIT $n OFFSET $m"),
 				"prepared on $node, $mode: $set");
 		}
-		is($session->query_safe('EXECUTE h(7)'), $plain->safe_psql('postgres', 'SELECT 7, count(*) FROM o'), "groups by a parameter on $node, $mode");
+		is($session->query_safe('EXECUTE h(7)'), $c->plain_query('SELECT 7, count(*) FROM o'), "groups by a parameter on $node, $mode");
 		is($session->query_safe('EXECUTE g(7, 1)'),
-			$plain->safe_psql('postgres', 'SELECT k, 7 + count(*) FROM o WHERE i > 1 GROUP BY k ORDER BY 7 + count(*) DESC, k LIMIT 7'),
+			$c->plain_query('SELECT k, 7 + count(*) FROM o WHERE i > 1 GROUP BY k ORDER BY 7 + count(*) DESC, k LIMIT 7'),
 			"groups on $node, $mode");
 	}
 
 	# Cursors, also backward, and what the transaction itself has written.
 	my $query = 'SELECT k, i4 FROM m ORDER BY i4 DESC NULLS LAST, k LIMIT 6 OFFSET 2';
-	my @expected = split /\n/, $plain->safe_psql('postgres', $query);
+	my @expected = split /\n/, $c->plain_query($query);
 	$session->query_safe('BEGIN');
 	$session->query_safe("DECLARE cu SCROLL CURSOR FOR $query");
 	$session->query_safe('UPDATE m SET i4 = 1000 WHERE k IN (1500, 20, 2500)');
@@ -236,9 +233,9 @@ foreach my $node (qw(r1 s1))
 	# A cursor that is closed early leaves its connections usable.
 	$session->query_safe('BEGIN');
 	$session->query_safe('DECLARE cu CURSOR FOR SELECT k FROM m ORDER BY t, k LIMIT 2000');
-	is($session->query_safe('FETCH 1 FROM cu'), $plain->safe_psql('postgres', 'SELECT k FROM m ORDER BY t, k LIMIT 1'), 'one row of many');
+	is($session->query_safe('FETCH 1 FROM cu'), $c->plain_query('SELECT k FROM m ORDER BY t, k LIMIT 1'), 'one row of many');
 	is($session->query_safe('SELECT count(*), max(k) FROM m'), '3100|3100', 'another statement while it is open');
-	is($session->query_safe('MOVE 998 FROM cu; FETCH 1 FROM cu'), $plain->safe_psql('postgres', 'SELECT k FROM m ORDER BY t, k LIMIT 1 OFFSET 999'),
+	is($session->query_safe('MOVE 998 FROM cu; FETCH 1 FROM cu'), $c->plain_query('SELECT k FROM m ORDER BY t, k LIMIT 1 OFFSET 999'),
 		'and on');
 	$session->query_safe('CLOSE cu');
 	$session->query_safe('COMMIT');
@@ -258,7 +255,7 @@ foreach my $query ('SELECT k, i4 FROM m ORDER BY i4, k LIMIT 5', 'SELECT k, t FR
 	'SELECT k, t FROM barrier ORDER BY t, k LIMIT 5',
 	'SELECT k, count(*) FROM vm GROUP BY k ORDER BY k LIMIT 5')
 {
-	is($c->query('r1', "SET ROLE reader; $query"), $plain->safe_psql('postgres', $query), "may be read: $query");
+	is($c->query('r1', "SET ROLE reader; $query"), $c->plain_query($query), "may be read: $query");
 }
 like($c->error('r1', 'SET ROLE reader; SELECT k FROM m ORDER BY n LIMIT 2'), qr/42501/, 'an order by a column that may not be read');
 is($c->query('r1', 'SET ROLE reader; SELECT k FROM secret ORDER BY k DESC LIMIT 3'), "100\n98\n96", 'row security holds');
@@ -270,14 +267,14 @@ SELECT 1 / (count(*) = 20 AND min(k) = 3081)::int FROM (SELECT k FROM m ORDER BY
 SELECT 1 / (array_agg(k) = ARRAY[991, 992, 993, 994, 995])::int FROM (SELECT k FROM m ORDER BY k LIMIT 5 OFFSET 990) s;
 SELECT 1 / (count(*) = 3201 AND sum(c) = 7203)::int FROM (SELECT k, count(DISTINCT i) AS c FROM o GROUP BY k) s;
 SQL
-my $counts = $plain->safe_psql('postgres', 'SELECT count(*) FROM o');
+my $counts = $c->plain_query('SELECT count(*) FROM o');
 $script =~ s/7203/$counts/;
-my $load = $c->pgbench_start(nodes => [ 's1', 'r1' ], clients => 2, seconds => 8, script => $script);
+my $load = $c->pgbench_start(nodes => [ 's1', 'r1' ], clients => 2, seconds => 600, rate => 30, script => $script)->begun;
 foreach my $shard (qw(s3 s1 s2 s3))
 {
 	$c->query('r1', "SELECT tessera.move_range('m', 500, 1500, '$shard')");
 }
-my $result = $load->wait(120);
+my $result = $load->end;
 is("$result->{failed}|$result->{aborted}", '0|0', 'no statement failed or saw a row twice while ranges moved') or diag explain $result;
 cmp_ok($result->{processed}, '>', 0, 'statements ran');
 compare('after moves', 'r1');

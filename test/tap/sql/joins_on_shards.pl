@@ -9,7 +9,6 @@ use TesseraCluster;
 
 my $c = TesseraCluster->new('joins');
 $c->create(shards => 3, routers => 1);
-my $plain = $c->plain;
 
 my $schema = <<'SQL';
 CREATE COLLATION folded (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
@@ -40,7 +39,7 @@ INSERT INTO tiny VALUES (1, 1, 'one'), (2, 1, 'uno'), (3, 2, 'two'), (4, NULL, '
 INSERT INTO pl.placed SELECT g, g % 4 FROM generate_series(1, 50) g;
 SQL
 $c->query('s1', $schema);
-$plain->safe_psql('postgres', $schema);
+$c->plain_query($schema);
 $c->query('s1', q{SELECT tessera.shard_table('a', 'k')});
 $c->query('s1', qq{SELECT tessera.shard_table('$_', 'k', colocate_with => 'a')}) foreach qw(b c none);
 $c->query('s1', q{SELECT tessera.shard_table('two', 'x, y', 'hash', chunks => 6)});
@@ -49,7 +48,7 @@ $c->query('s1', q{SELECT tessera.shard_table('far', 'k', 'hash', chunks => 6)});
 $c->query('s1', qq{SELECT tessera.replicate_table('$_')}) foreach qw(small tiny);
 $c->query('s1', q{SELECT tessera.move_schema('pl', 's2')});
 $c->query('s1', $rows);
-$plain->safe_psql('postgres', $rows);
+$c->plain_query($rows);
 $c->query('s1', q{SELECT tessera.move_range('a', 1000, 2000, 's2'), tessera.move_range('a', 2000, tessera.maxkey(), 's3')});
 
 # The count of rows, and the sum of their hashes, of any query: with what the shards make of its joins below an aggregate, and as rows.
@@ -138,12 +137,8 @@ sub compare
 {
 	my ($when, @nodes) = @_;
 
-	foreach my $query (@pushed, @other, map { digest($_) } @pushed, @other, @more)
-	{
-		my $expected = $plain->safe_psql('postgres', $query);
-
-		is($c->query($_, $query), $expected, "$when, $_: $query") foreach @nodes;
-	}
+	$c->same_answers($when, [ @pushed, @other, map { digest($_) } @pushed, @other, @more ], \@nodes);
+	return;
 }
 
 compare('at rest', qw(r1 s2));
@@ -151,13 +146,15 @@ compare('at rest', qw(r1 s2));
 # The plan above the first scan of the shards.
 sub above
 {
-	my ($query) = @_;
+	my ($plan) = @_;
 
-	return $c->query('r1', "EXPLAIN (COSTS off) $query") =~ /\A(.*?)Custom Scan/s ? $1 : 'Join';
+	return $plan =~ /\A(.*?)Custom Scan/s ? $1 : 'Join';
 }
 
-unlike(above($_), qr/Join|Loop/, "joined on the shards: $_") foreach @pushed;
-like(above($_), qr/Join|Loop/, "joined on the router: $_") foreach @other;
+my %plan;
+@plan{ @pushed, @other } = $c->answers('r1', map { "EXPLAIN (COSTS off) $_" } @pushed, @other);
+unlike(above($plan{$_}), qr/Join|Loop/, "joined on the shards: $_") foreach @pushed;
+like(above($plan{$_}), qr/Join|Loop/, "joined on the router: $_") foreach @other;
 
 # By the rights of the caller, who sees of each table what its policies let him.
 $c->query('s1', <<'SQL');
@@ -166,12 +163,12 @@ ALTER TABLE b ENABLE ROW LEVEL SECURITY; CREATE POLICY few ON b USING (i = 1);
 ALTER TABLE small ENABLE ROW LEVEL SECURITY; CREATE POLICY named ON small USING (name <> 'name 1');
 SQL
 is($c->query('r1', 'SET ROLE reader; SELECT count(*), count(b.k) FROM a LEFT JOIN b ON b.k = a.k'),
-	$plain->safe_psql('postgres', 'SELECT count(*), count(b.k) FROM a LEFT JOIN b ON b.k = a.k AND b.i = 1'), 'policies hold below an outer join');
+	$c->plain_query('SELECT count(*), count(b.k) FROM a LEFT JOIN b ON b.k = a.k AND b.i = 1'), 'policies hold below an outer join');
 is($c->query('r1', q{SET ROLE reader; SELECT count(*), count(s.id), min(s.name) FROM a LEFT JOIN small s ON s.id = a.v}),
-	$plain->safe_psql('postgres', q{SELECT count(*), count(s.id), min(s.name) FROM a LEFT JOIN small s ON s.id = a.v AND s.name <> 'name 1'}),
+	$c->plain_query(q{SELECT count(*), count(s.id), min(s.name) FROM a LEFT JOIN small s ON s.id = a.v AND s.name <> 'name 1'}),
 	'and of a replicated table');
 is($c->query('r1', 'SET ROLE reader; SELECT count(*), count(i), count(name) FROM joined'),
-	$plain->safe_psql('postgres', 'SELECT count(*), count(i), count(name) FROM joined'), 'a view reads as its owner');
+	$c->plain_query('SELECT count(*), count(i), count(name) FROM joined'), 'a view reads as its owner');
 like($c->error('r1', 'SET ROLE reader; SELECT count(*) FROM a LEFT JOIN c ON c.k = a.k'), qr/42501/, 'a table that may not be read');
 like($c->error('r1', 'SET ROLE reader; SELECT count(*) FROM a LEFT JOIN b ON b.k = a.k AND a.t = b.t'), qr/42501/, 'a column that may not');
 $c->query('s1', 'ALTER TABLE b DISABLE ROW LEVEL SECURITY; ALTER TABLE small DISABLE ROW LEVEL SECURITY');
@@ -183,14 +180,14 @@ foreach my $node (qw(r1 s1))
 	my $query = 'SELECT s.name, count(*) FROM a LEFT JOIN small s ON s.id = a.v AND s.id > 2 WHERE a.k > 1200 GROUP BY s.name ORDER BY s.name';
 
 	$session->query_safe("PREPARE p(int, int) AS " . $query =~ s/> 2/> \$1/r =~ s/> 1200/> \$2/r);
-	is($session->query_safe('EXECUTE p(2, 1200)'), $plain->safe_psql('postgres', $query), "prepared on $node, run $_") foreach 1 .. 7;
+	is($session->query_safe('EXECUTE p(2, 1200)'), $c->plain_query($query), "prepared on $node, run $_") foreach 1 .. 7;
 	$session->query_safe('BEGIN');
 	$session->query_safe(q{UPDATE small SET name = 'changed' WHERE id = 4});
 	$session->query_safe('DELETE FROM b WHERE k = 1500');
 	is($session->query_safe(q{SELECT count(*) FROM a JOIN small s ON s.id = a.v AND s.name = 'changed'}),
-		$plain->safe_psql('postgres', 'SELECT count(*) FROM a WHERE v = 4'), "own writes of a copy are seen on $node");
+		$c->plain_query('SELECT count(*) FROM a WHERE v = 4'), "own writes of a copy are seen on $node");
 	is($session->query_safe('SELECT count(*), count(b.k) FROM a LEFT JOIN b ON b.k = a.k WHERE a.k = 1500 OR a.k > 2998'),
-		$plain->safe_psql('postgres', 'SELECT count(*), count(b.k) FROM a LEFT JOIN b ON b.k = a.k AND b.k <> 1500 WHERE a.k = 1500 OR a.k > 2998'),
+		$c->plain_query('SELECT count(*), count(b.k) FROM a LEFT JOIN b ON b.k = a.k AND b.k <> 1500 WHERE a.k = 1500 OR a.k > 2998'),
 		"and those of a shard on $node");
 	$session->query_safe('ROLLBACK');
 	$session->quit;
@@ -199,7 +196,7 @@ foreach my $node (qw(r1 s1))
 # A plan that is older than what became of a table.
 my $old = $c->session('r1');
 $old->query_safe('SET plan_cache_mode = force_generic_plan; PREPARE o AS SELECT count(*) FROM a JOIN tiny ON tiny.id = a.v');
-my $expected = $plain->safe_psql('postgres', 'SELECT count(*) FROM a JOIN tiny ON tiny.id = a.v');
+my $expected = $c->plain_query('SELECT count(*) FROM a JOIN tiny ON tiny.id = a.v');
 is($old->query_safe('EXECUTE o'), $expected, 'a plan of a replicated table');
 $c->query('s1', q{SELECT tessera.unreplicate_table('tiny')});
 is($old->query_safe('EXECUTE o'), $expected, 'replicated no more');
@@ -208,17 +205,17 @@ is($old->query_safe('EXECUTE o'), $expected, 'and again');
 $old->quit;
 
 # While ranges move, each answer is that of one moment.
-my $outer = $plain->safe_psql('postgres', 'SELECT count(*), sum(a.k) FROM a LEFT JOIN b ON b.k = a.k') =~ s/\|/ AND sum(a.k) = /r;
-my $left = $plain->safe_psql('postgres', 'SELECT count(*) FROM a WHERE NOT EXISTS (SELECT FROM b WHERE b.k = a.k)');
-my $named = $plain->safe_psql('postgres', 'SELECT count(*) FROM a JOIN small s ON s.id = a.v');
+my $outer = $c->plain_query('SELECT count(*), sum(a.k) FROM a LEFT JOIN b ON b.k = a.k') =~ s/\|/ AND sum(a.k) = /r;
+my $left = $c->plain_query('SELECT count(*) FROM a WHERE NOT EXISTS (SELECT FROM b WHERE b.k = a.k)');
+my $named = $c->plain_query('SELECT count(*) FROM a JOIN small s ON s.id = a.v');
 my $script = <<"SQL";
 SELECT 1 / (count(*) = $outer)::int FROM a LEFT JOIN b ON b.k = a.k;
 SELECT 1 / (count(*) = $left)::int FROM a WHERE NOT EXISTS (SELECT FROM b WHERE b.k = a.k);
 SELECT 1 / (count(*) = $named)::int FROM a JOIN small s ON s.id = a.v;
 SQL
-my $load = $c->pgbench_start(nodes => [ 's1', 'r1' ], clients => 2, seconds => 8, script => $script);
+my $load = $c->pgbench_start(nodes => [ 's1', 'r1' ], clients => 2, seconds => 600, rate => 30, script => $script)->begun;
 $c->query('r1', "SELECT tessera.move_range('a', 500, 1500, '$_')") foreach qw(s3 s1 s2);
-my $result = $load->wait(120);
+my $result = $load->end;
 is("$result->{failed}|$result->{aborted}", '0|0', 'no statement failed or saw a row twice while ranges moved') or diag explain $result;
 cmp_ok($result->{processed}, '>', 0, 'statements ran');
 

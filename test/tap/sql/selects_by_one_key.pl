@@ -31,13 +31,13 @@ INSERT INTO two_more SELECT g % 20, 'b' || g / 20, n FROM generate_series(1, 400
 INSERT INTO here SELECT g, g % 23 FROM generate_series(1, 100) g;
 SQL
 $_->('s1') foreach sub { $c->query($_[0], $schema) };
-$plain->safe_psql('postgres', $schema);
+$c->plain_query($schema);
 $c->query('s1', q{SELECT tessera.shard_table('t', 'k'), tessera.shard_table('far', 'k', 'hash', chunks => 6)});
 $c->query('s1', q{SELECT tessera.shard_table('u', 'k', colocate_with => 't')});
 $c->query('s1', q{SELECT tessera.shard_table('two', 'a, b', 'hash', chunks => 9)});
 $c->query('s1', q{SELECT tessera.shard_table('two_more', 'a, b', 'hash', colocate_with => 'two')});
 $c->query('s1', $rows);
-$plain->safe_psql('postgres', $rows);
+$c->plain_query($rows);
 $c->query('s1', q{SELECT tessera.move_range('t', 200, 400, 's2'), tessera.move_range('t', 400, tessera.maxkey(), 's3')});
 
 # By the shards alone.
@@ -120,26 +120,17 @@ my $whole = qr{Custom Scan \(Tessera\)};
 sub compare
 {
 	my ($what) = @_;
-	foreach my $node ('r1', 's1')
-	{
-		foreach my $query (@closed, @others)
-		{
-			my ($same, $difference) = $c->same_everywhere($query, nodes => [$node]);
-			ok($same, "$what, $node: $query") or diag $difference;
-		}
-		foreach my $query (@ordered)
-		{
-			my ($same, $difference) = $c->same_everywhere($query, nodes => [$node], ordered => 1);
-			ok($same, "$what, $node: $query") or diag $difference;
-		}
-	}
+	$c->same_answers($what, [ @closed, @others ], [ 'r1', 's1' ], any_order => 1);
+	$c->same_answers($what, \@ordered, [ 'r1', 's1' ]);
 	return;
 }
 
 compare('at rest');
-diag plan($closed[0]);
-like(plan($_), $whole, "whole: $_") foreach @closed, @ordered;
-unlike(plan($_), $whole, "not whole: $_") foreach @others;
+my %plan;
+@plan{ @closed, @ordered, @others } = $c->answers('r1', map { "EXPLAIN (COSTS off) $_" } @closed, @ordered, @others);
+diag $plan{ $closed[0] };
+like($plan{$_}, $whole, "whole: $_") foreach @closed, @ordered;
+unlike($plan{$_}, $whole, "not whole: $_") foreach @others;
 unlike(plan('SELECT k, n FROM t WHERE v = 3'), $whole, 'a simple scan stays one');
 unlike(plan('SELECT random(), k FROM u WHERE EXISTS (SELECT FROM t WHERE t.k = u.k)'), $whole, 'what is volatile is not sent');
 like($c->query($_->[0], "EXPLAIN ($_->[1]) SELECT k FROM u WHERE EXISTS (SELECT FROM t WHERE t.k = u.k) ORDER BY w, k LIMIT 3"),
@@ -157,28 +148,28 @@ foreach my $node ('r1', 's1')
 	my $session = $c->session($node);
 	my $sql = 'SELECT u.k, t.n, u.v + %s FROM u LEFT JOIN t ON t.k = u.k AND t.v > %s ORDER BY u.v, u.k, t.n LIMIT %s';
 	$session->query_safe('PREPARE p (int, int, int) AS ' . sprintf($sql, '$1', '$2', '$3'));
-	my $expected = $plain->safe_psql('postgres', sprintf($sql, 5, 10, 30));
+	my $expected = $c->plain_query(sprintf($sql, 5, 10, 30));
 	is($session->query_safe('EXECUTE p (5, 10, 30)'), $expected, "prepared on $node, run $_") foreach 1 .. 7;
 	$sql = 'SELECT DISTINCT k FROM t ORDER BY k LIMIT $1 OFFSET $2';
 	$session->query_safe("PREPARE page AS $sql");
 	foreach my $arguments ('3, 4', 'NULL, 190', '0, NULL', '9223372036854775807, 195', '4, 9223372036854775807', '3, NULL', 'NULL, NULL', '2, 0')
 	{
-		is($session->query_safe("EXECUTE page ($arguments)"), $plain->safe_psql('postgres', "PREPARE page AS $sql; EXECUTE page ($arguments)"),
+		is($session->query_safe("EXECUTE page ($arguments)"), $c->plain_query("PREPARE page AS $sql; EXECUTE page ($arguments)"),
 			"a page on $node: $arguments");
 	}
 	$session->query_safe('BEGIN');
 	$session->query_safe('DECLARE cu SCROLL CURSOR FOR SELECT DISTINCT k FROM t ORDER BY k');
 	$session->query_safe('INSERT INTO t VALUES (100000, 1, 1)');
 	is($session->query_safe('SELECT DISTINCT k FROM t WHERE k > 50000'), 100000, "$node: own writes are seen");
-	is($session->query_safe('FETCH LAST FROM cu'), $plain->safe_psql('postgres', 'SELECT max(k) FROM t'), "$node: not by a cursor");
-	is($session->query_safe('FETCH FIRST FROM cu'), $plain->safe_psql('postgres', 'SELECT min(k) FROM t'), "$node: which goes back");
+	is($session->query_safe('FETCH LAST FROM cu'), $c->plain_query('SELECT max(k) FROM t'), "$node: not by a cursor");
+	is($session->query_safe('FETCH FIRST FROM cu'), $c->plain_query('SELECT min(k) FROM t'), "$node: which goes back");
 	$session->query_safe('ROLLBACK');
 	$session->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
-	is($session->query_safe($_), $plain->safe_psql('postgres', $_), "$node: in a snapshot")
+	is($session->query_safe($_), $c->plain_query($_), "$node: in a snapshot")
 	  foreach 'SELECT count(*) FROM (SELECT DISTINCT k FROM t) s', $ordered[0];
 	$session->query_safe('COMMIT');
 	is($session->query_safe(q{CREATE TEMP TABLE copy AS SELECT DISTINCT k FROM t; SELECT count(*) FROM copy}),
-		$plain->safe_psql('postgres', 'SELECT count(DISTINCT k) FROM t'), "$node: CREATE TABLE AS");
+		$c->plain_query('SELECT count(DISTINCT k) FROM t'), "$node: CREATE TABLE AS");
 	$session->quit;
 }
 
@@ -209,9 +200,9 @@ like($c->error($_, $loop), qr/\Q$counted\E$/m, "PL/pgSQL on $_: $counted") forea
 # A column in ORDER BY or DISTINCT ON is not the output column of its name; nor are the names that are given to columns only sorted by.
 $c->query('s1', 'CREATE TABLE odd (k int PRIMARY KEY, order_1 int, tessera_1 int, v int); SELECT tessera.shard_table(\'odd\', \'k\')');
 $c->query('s1', "SELECT tessera.move_range('odd', 10, tessera.maxkey(), 's2')");
-$plain->safe_psql('postgres', 'CREATE TABLE odd (k int PRIMARY KEY, order_1 int, tessera_1 int, v int)');
+$c->plain_query('CREATE TABLE odd (k int PRIMARY KEY, order_1 int, tessera_1 int, v int)');
 $c->query('r1', 'INSERT INTO odd SELECT g, -g % 7, g * 5 % 19, g % 3 FROM generate_series(1, 20) g');
-$plain->safe_psql('postgres', 'INSERT INTO odd SELECT g, -g % 7, g * 5 % 19, g % 3 FROM generate_series(1, 20) g');
+$c->plain_query('INSERT INTO odd SELECT g, -g % 7, g * 5 % 19, g % 3 FROM generate_series(1, 20) g');
 foreach my $select ('SELECT -n AS n, v FROM t WHERE k = 4 ORDER BY t.n LIMIT 1', 'SELECT DISTINCT ON (k) k, -n AS n FROM t ORDER BY k, t.n',
 	'SELECT DISTINCT ON (k) v AS n, n AS v, k FROM t ORDER BY k, t.v DESC NULLS LAST, t.n LIMIT 20',
 	"SELECT -k AS k, v FROM u WHERE EXISTS (SELECT FROM t WHERE t.k = u.k) ORDER BY u.k LIMIT '3'",
@@ -222,11 +213,11 @@ foreach my $select ('SELECT -n AS n, v FROM t WHERE k = 4 ORDER BY t.n LIMIT 1',
 	"SELECT max(v) AS k FROM t WHERE EXISTS (SELECT FROM u WHERE u.k = t.k) GROUP BY t.k ORDER BY t.k LIMIT '9'",
 	'SELECT s.v AS k FROM (SELECT k, v FROM odd WHERE k = 12) s ORDER BY s.k')
 {
-	is($c->query($_, $select), $plain->safe_psql('postgres', $select), "columns, on $_: $select") foreach 'r1', 's2';
+	is($c->query($_, $select), $c->plain_query($select), "columns, on $_: $select") foreach 'r1', 's2';
 }
 $c->query('r1', 'CREATE MATERIALIZED VIEW named AS SELECT DISTINCT ON (odd.v) -v AS v, -k AS k FROM odd ORDER BY odd.v, odd.k');
 is($c->query('s2', 'REFRESH MATERIALIZED VIEW named; SELECT * FROM named ORDER BY 1'),
-	$plain->safe_psql('postgres', 'SELECT * FROM (SELECT DISTINCT ON (odd.v) -v AS v, -k AS k FROM odd ORDER BY odd.v, odd.k) s ORDER BY 1'),
+	$c->plain_query('SELECT * FROM (SELECT DISTINCT ON (odd.v) -v AS v, -k AS k FROM odd ORDER BY odd.v, odd.k) s ORDER BY 1'),
 	'columns, in a materialized view');
 
 # What an aggregate or a domain calls, a sample, a record: as on one server.
@@ -236,7 +227,7 @@ foreach my $statement ('CREATE FUNCTION sum_of_u(bigint, int) RETURNS bigint VOL
 	'CREATE DOMAIN below AS int CHECK (below_u(value))')
 {
 	$c->query('s1', $statement);
-	$plain->safe_psql('postgres', $statement);
+	$c->plain_query($statement);
 }
 foreach my $select ('SELECT k, of_u(n) FROM t WHERE EXISTS (SELECT FROM u WHERE u.k = t.k) GROUP BY k', 'SELECT of_u(n) FROM t WHERE k = 4',
 	'SELECT k, of_u(n) OVER (PARTITION BY k ORDER BY n) FROM t WHERE k < 20', 'SELECT v::below FROM u WHERE k = 4',
@@ -244,7 +235,7 @@ foreach my $select ('SELECT k, of_u(n) FROM t WHERE EXISTS (SELECT FROM u WHERE 
 	q{SELECT u.k, x.* FROM u, jsonb_to_record('{"a":1}') AS x(a int) WHERE u.k = 4},
 	q{SELECT u.k, x.* FROM u, jsonb_to_record('{"a":1}') AS x(a int) WHERE EXISTS (SELECT FROM t WHERE t.k = u.k)})
 {
-	is(join("\n", sort split(/\n/, $c->query($_, $select))), join("\n", sort split(/\n/, $plain->safe_psql('postgres', $select))), "on $_: $select")
+	is(join("\n", sort split(/\n/, $c->query($_, $select))), join("\n", sort split(/\n/, $c->plain_query($select))), "on $_: $select")
 		foreach 'r1', 's2';
 }
 like($c->error($_, 'SELECT k FROM u TABLESAMPLE bernoulli((SELECT count(*) FROM far)) WHERE k = 4'), qr/0A000: TABLESAMPLE/, 'a sample by all')
@@ -254,7 +245,7 @@ like($c->error($_, 'SELECT k FROM u TABLESAMPLE bernoulli((SELECT count(*) FROM 
 foreach my $statement ('CREATE TABLE names (k int, n int, o regclass, PRIMARY KEY (k, n))', 'CREATE TABLE keys (k int PRIMARY KEY)')
 {
 	$c->query('s1', $statement);
-	$plain->safe_psql('postgres', $statement);
+	$c->plain_query($statement);
 }
 $c->query('s1', q{SELECT tessera.shard_table('names', 'k'); SELECT tessera.shard_table('keys', 'k', colocate_with => 'names')});
 $c->query('s1', q{SELECT tessera.move_range('names', 0, 100, 's2'), tessera.move_range('names', 100, tessera.maxkey(), 's3')});
@@ -275,12 +266,12 @@ foreach my $select ('SELECT * FROM (SELECT k, n, u.v FROM t LEFT JOIN u USING (k
 	'WITH i AS (INSERT INTO here SELECT k - 100000, k FROM (SELECT k FROM t WHERE n = 1) d ORDER BY k % 9, k DESC RETURNING v) SELECT * FROM i')
 {
 	my $transaction = "BEGIN; $select; ROLLBACK";
-	is($c->query($_, $transaction), $plain->safe_psql('postgres', $transaction), "in order, on $_: $select") foreach 'r1', 's2';
+	is($c->query($_, $transaction), $c->plain_query($transaction), "in order, on $_: $select") foreach 'r1', 's2';
 }
 
 # Rights.
 $c->query('s1', 'CREATE ROLE reader LOGIN; GRANT SELECT (k, n) ON t TO reader; GRANT SELECT ON u TO reader; GRANT SELECT ON tv TO reader');
-is($c->query('r1', 'SET ROLE reader; SELECT count(*) FROM (SELECT DISTINCT k, n FROM t) s'), $plain->safe_psql('postgres', 'SELECT count(*) FROM t'),
+is($c->query('r1', 'SET ROLE reader; SELECT count(*) FROM (SELECT DISTINCT k, n FROM t) s'), $c->plain_query('SELECT count(*) FROM t'),
 	'columns that may be read');
 like($c->error('r1', 'SET ROLE reader; SELECT DISTINCT k, v FROM t'), qr/42501/, 'columns that may not');
 like($c->error('r1', 'SET ROLE reader; SELECT k FROM u WHERE EXISTS (SELECT FROM t WHERE t.k = u.k AND v = 1)'), qr/42501/, 'nor in a subquery');
@@ -291,8 +282,8 @@ is($c->query('r1', 'SET ROLE reader; SELECT count(*) FILTER (WHERE k % 4 <> 0), 
 $c->query('s1', 'ALTER TABLE u DISABLE ROW LEVEL SECURITY');
 
 # While ranges move.
-my $expected = $plain->safe_psql('postgres', 'SELECT count(*) FROM t LEFT JOIN u USING (k)');
-my $load = $c->pgbench_start(nodes => [ 's1', 'r1' ], clients => 2, seconds => 8, script => <<"SQL");
+my $expected = $c->plain_query('SELECT count(*) FROM t LEFT JOIN u USING (k)');
+my $load = $c->pgbench_start(nodes => [ 's1', 'r1' ], clients => 2, seconds => 600, rate => 30, script => <<"SQL")->begun;
 BEGIN;
 CREATE TEMP TABLE seen ON COMMIT DROP AS SELECT t.k, n, u.v FROM t LEFT JOIN u USING (k);
 SELECT 1 / (count(*) = $expected)::int FROM seen;
@@ -300,7 +291,7 @@ COMMIT;
 SELECT DISTINCT k FROM t ORDER BY k LIMIT 3;
 SQL
 $c->query('r1', "SELECT tessera.move_range('t', 100, 300, '$_')") foreach qw(s3 s1 s2 s3);
-my $result = $load->wait(120);
+my $result = $load->end;
 is("$result->{failed}|$result->{aborted}", '0|0', 'no statement failed or saw a row twice while ranges moved') or diag explain $result;
 compare('after moves');
 done_testing();

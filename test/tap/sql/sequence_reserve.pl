@@ -29,7 +29,8 @@ sub held
 
 # ---- the reserve follows the rate ----
 
-my $load = $c->pgbench_start(nodes => ['r1'], clients => 2, seconds => 4, script => "\\set k random(0, 999)\nINSERT INTO $app.t (k) VALUES (:k)");
+my $load = $c->pgbench_start(nodes => ['r1'], clients => 2, seconds => 4, rate => 50,
+	script => "\\set k random(0, 999)\nINSERT INTO $app.t (k) VALUES (:k)");
 my $result = $load->wait(60);
 is($result->{failed}, 0, 'inserts through the router');
 ok($c->node('r1')->poll_query_until('postgres',

@@ -27,15 +27,15 @@ my $tables = q{
 	CREATE TRIGGER after_update AFTER UPDATE ON t REFERENCING NEW TABLE AS made FOR EACH STATEMENT EXECUTE FUNCTION note();
 	CREATE TRIGGER before_insert BEFORE INSERT ON t FOR EACH STATEMENT EXECUTE FUNCTION begun()};
 $c->query('r1', $tables);
-$c->plain->safe_psql('postgres', $tables);
+$c->plain_query($tables);
 
 # The statement's rows are the same, and the triggers fire as on one server.
 sub alike
 {
 	my ($sql, $what) = @_;
 	my $fired = 'SELECT what, n, total FROM fired ORDER BY 1, 2, 3; DELETE FROM fired';
-	is($c->query('r1', $sql), $c->plain->safe_psql('postgres', $sql), "$what: what it returns");
-	is($c->query('r1', $fired), $c->plain->safe_psql('postgres', $fired), "$what: what fires");
+	is($c->query('r1', $sql), $c->plain_query($sql), "$what: what it returns");
+	is($c->query('r1', $fired), $c->plain_query($fired), "$what: what fires");
 	my ($same, $detail) = $c->same_everywhere('SELECT id, v, n FROM t');
 	return ok($same, "$what: the rows") || diag $detail;
 }

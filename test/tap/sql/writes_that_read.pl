@@ -9,7 +9,6 @@ use TesseraCluster;
 
 my $c = TesseraCluster->new('reading');
 $c->create(shards => 3, routers => 1);
-my $plain = $c->plain;
 
 my $schema = <<'SQL';
 CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy');
@@ -41,7 +40,7 @@ INSERT INTO d2 SELECT g, x, i, g * i FROM generate_series(5, 25) g, unnest(ARRAY
 INSERT INTO pl SELECT g, 'pl' || g, g % 5 FROM generate_series(1, 12) g;
 SQL
 $c->query('s1', $schema);
-$plain->safe_psql('postgres', $schema);
+$c->plain_query($schema);
 $c->query('s1', q{SELECT tessera.shard_table('t', 'k')});
 $c->query('s1', qq{SELECT tessera.shard_table('$_', 'k', colocate_with => 't')}) foreach qw(u);
 $c->query('s1', q{SELECT tessera.shard_table('b', 'k')});
@@ -49,7 +48,7 @@ $c->query('s1', q{SELECT tessera.shard_table('h', 'k', 'hash', chunks => 6)});
 $c->query('s1', q{SELECT tessera.shard_table('c2', 'a, b')});
 $c->query('s1', q{SELECT tessera.shard_table('d2', 'a, b', colocate_with => 'c2')});
 $c->query('s1', $rows);
-$plain->safe_psql('postgres', $rows);
+$c->plain_query($rows);
 $c->query('s1', q{SELECT tessera.move_range('t', 10, 20, 's2'), tessera.move_range('t', 20, tessera.maxkey(), 's3')});
 $c->query('s1', q{SELECT tessera.move_range('c2', (5, 'q'), (12, 'r'), 's2')});
 
@@ -297,10 +296,10 @@ INSERT INTO psec SELECT * FROM sec WHERE k < 20;
 INSERT INTO tsec SELECT k, id, CASE WHEN k % 3 > 0 THEN 'writer' ELSE 'x' END, v FROM t;
 SQL
 $c->query('s1', $rights);
-$plain->safe_psql('postgres', $rights);
+$c->plain_query($rights);
 $c->query('s1', q{SELECT tessera.shard_table('sec', 'k', 'hash', chunks => 4), tessera.shard_table('tsec', 'k', colocate_with => 't')});
 $c->query('s1', $secrets);
-$plain->safe_psql('postgres', $secrets);
+$c->plain_query($secrets);
 my @rights = map { "SET LOCAL ROLE writer; $_; RESET ROLE; SELECT * FROM t; SELECT * FROM tsec" } (
 	q{UPDATE t SET v = 'a' FROM u WHERE u.k = t.k AND u.id = t.id},
 	q{UPDATE t SET v = u.w FROM u WHERE u.k = t.k AND u.id = t.id},
@@ -339,12 +338,12 @@ my $script = <<'SQL';
 UPDATE t SET n = u.id + x.c FROM u, (SELECT count(*) AS c FROM pl) x WHERE u.k = t.k AND u.id = t.id;
 UPDATE t SET v = 'n' || (SELECT count(*) FROM u WHERE u.k = t.k) WHERE id = 1;
 SQL
-my $load = $c->pgbench_start(nodes => ['r1'], clients => 1, seconds => 6, script => $script, max_tries => 100);
+my $load = $c->pgbench_start(nodes => ['r1'], clients => 1, seconds => 600, rate => 10, script => $script, max_tries => 100)->begun;
 $c->query('r1', "SELECT tessera.move_range('t', 8, 25, '$_')") foreach qw(s1 s2 s3);
-my $result = $load->wait(120);
+my $result = $load->end;
 cmp_ok($result->{processed}, '>', 0, 'statements ran while ranges moved') or diag explain $result;
-$plain->safe_psql('postgres', $script);
+$c->plain_query($script);
 my $contents = 'SELECT * FROM t ORDER BY k, id';
-is($c->query('r1', $contents), $plain->safe_psql('postgres', $contents), 'and each did all of its work');
+is($c->query('r1', $contents), $c->plain_query($contents), 'and each did all of its work');
 
 done_testing();
