@@ -35,20 +35,26 @@ COMMENT ON VIEW tessera.node_connections IS
 -- Views of the catalog. On the config node they show the authoritative rows; on other nodes the local copy, as of its last refresh; what other nodes
 -- have no copy of is refused there (tessera_internal.on_config_node). Addresses are in none.
 
+CREATE FUNCTION tessera_internal.silent_since(node_id int4) RETURNS timestamptz
+  LANGUAGE c VOLATILE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'tessera_internal_silent_since';
+COMMENT ON FUNCTION tessera_internal.silent_since(int4) IS
+  'since when no connection from this node to that one comes about; NULL: the last one has, or none was tried since the start of the server';
+
 CREATE VIEW tessera.shards AS
   SELECT n.name, n.node_id, n.is_config, n.draining, n.database, n.timeline, n.added,
          CASE WHEN (SELECT i.is_config FROM tessera.identity i) THEN coalesce(w.weight, 1) END AS weight,
          (SELECT pg_catalog.sum(e.bytes)::int8 FROM tessera.chunk_estimate e WHERE e.node_id = n.node_id) AS bytes,
-         (SELECT pg_catalog.round(pg_catalog.sum(e.load)::numeric, 2)::float8 FROM tessera.chunk_estimate e WHERE e.node_id = n.node_id) AS load
+         (SELECT pg_catalog.round(pg_catalog.sum(e.load)::numeric, 2)::float8 FROM tessera.chunk_estimate e WHERE e.node_id = n.node_id) AS load,
+         tessera_internal.silent_since(n.node_id) AS silent_since
   FROM tessera.node n LEFT JOIN tessera.shard_weight w USING (node_id) WHERE n.is_shard ORDER BY n.node_id;
 COMMENT ON VIEW tessera.shards IS
   'nodes that store rows; weight, bytes and load (of sharded tables, as last measured; load: sessions at work) are NULL on other nodes than the '
-  'config node, which alone knows them';
+  'config node, which alone knows them; silent_since: since when this node cannot connect to it, NULL: the last attempt succeeded, or there was none';
 
 CREATE VIEW tessera.routers AS
-  SELECT n.name, n.node_id, n.is_config, n.database, n.timeline, n.added
+  SELECT n.name, n.node_id, n.is_config, n.database, n.timeline, n.added, tessera_internal.silent_since(n.node_id) AS silent_since
   FROM tessera.node n WHERE NOT n.is_shard ORDER BY n.node_id;
-COMMENT ON VIEW tessera.routers IS 'nodes that store nothing';
+COMMENT ON VIEW tessera.routers IS 'nodes that store nothing; silent_since: as in tessera.shards';
 
 CREATE VIEW tessera.schemas AS
   SELECT p.schema_name AS schema, n.name AS shard, coalesce(s.name, n.name) AS sequences_on, p.mod

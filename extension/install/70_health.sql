@@ -1,5 +1,10 @@
 -- What needs an operator.
 
+CREATE FUNCTION tessera.node_answers(OUT node_id int4, OUT node name, OUT trouble text, OUT took_ms int4) RETURNS SETOF record
+  AS 'MODULE_PATHNAME', 'tessera_node_answers' LANGUAGE C VOLATILE;
+COMMENT ON FUNCTION tessera.node_answers() IS
+  'asks all other nodes at once whether they are there; trouble: why one has not answered within 5 s, NULL: it has; took_ms: how long that took';
+
 CREATE VIEW tessera.health AS
   SELECT v.severity, v.subject, v.problem, v.what_to_do FROM (
     SELECT 'error' AS severity, 'setting ' || s.setting AS subject,
@@ -10,6 +15,13 @@ CREATE VIEW tessera.health AS
     SELECT 'error', 'catalog of this node', 'the config node was not reached: ' || r.last_error,
            'see that the config node runs, and that tessera.update_node() knows its address'
     FROM tessera.refresh_status() r WHERE r.last_error IS NOT NULL
+    UNION ALL
+    SELECT CASE WHEN a.trouble IS NULL THEN 'warning' ELSE 'error' END, 'node ' || a.node,
+           CASE WHEN a.trouble IS NULL THEN pg_catalog.format('it is slow: it took %s ms to answer this node', a.took_ms)
+             ELSE pg_catalog.format('it does not answer this node%s: %s', ' since ' || tessera_internal.silent_since(a.node_id), a.trouble) END,
+           CASE WHEN a.trouble IS NULL THEN 'see what its server and the network between are busy with'
+             ELSE 'see that it runs and can be reached from this server, and that tessera.update_node() knows its address' END
+    FROM tessera.node_answers() a WHERE a.trouble IS NOT NULL OR a.took_ms > 2000
     UNION ALL
     SELECT 'error', 'this database',
            pg_catalog.format('it was node %s, and was removed from its cluster: statements on its tables are refused', r.node), r.way_out
@@ -48,6 +60,55 @@ CREATE VIEW tessera.health AS
     FROM pg_catalog.pg_replication_slots s
     WHERE s.slot_name ~ '^tessera_[0-9a-f]{32}$' AND NOT s.active AND s.database = pg_catalog.current_database()
       AND NOT EXISTS (SELECT FROM tessera.migration_coordinator c WHERE c.slot = s.slot_name)
+    UNION ALL
+    SELECT CASE WHEN s.wal_status = 'lost' THEN 'error' ELSE 'warning' END, 'replication slot ' || s.slot_name,
+           CASE WHEN s.wal_status = 'lost' THEN 'WAL that it needs has been removed'
+             WHEN s.active THEN pg_catalog.format('who reads it is behind: it keeps %s of WAL', pg_catalog.pg_size_pretty(s.kept))
+             ELSE pg_catalog.format('%s reads it, and it keeps %s of WAL', CASE s.slot_type WHEN 'physical' THEN 'no standby' ELSE 'nobody' END,
+                                    pg_catalog.pg_size_pretty(s.kept)) END,
+           CASE WHEN s.wal_status = 'lost' THEN 'make the standby or subscriber that used it anew, and drop it: pg_drop_replication_slot()'
+             ELSE 'see to the standby or subscriber that uses it; if that is gone for good: pg_drop_replication_slot()' END
+    FROM (SELECT r.*, pg_catalog.pg_wal_lsn_diff(CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
+                                                   ELSE pg_catalog.pg_current_wal_lsn() END, r.restart_lsn) AS kept
+          FROM pg_catalog.pg_replication_slots r) AS s
+    WHERE s.wal_status = 'lost' OR s.kept > pg_catalog.pg_size_bytes(pg_catalog.current_setting('max_wal_size'))
+      OR (NOT s.active AND s.kept IS NOT NULL AND s.slot_name !~ '^tessera_[0-9a-f]{32}$')
+    UNION ALL
+    -- what the WAL senders do is told to those with the rights of pg_read_all_stats only
+    SELECT 'error', 'synchronous standbys',
+           pg_catalog.format('%s of them are connected, and commits wait for %s: %s', w.connected, w.needed,
+                             pg_catalog.current_setting('synchronous_standby_names')),
+           'start the standbys, or take those that are gone out of synchronous_standby_names, and reload'
+    FROM (SELECT (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_replication r WHERE r.sync_state IN ('sync', 'quorum')) AS connected,
+                 coalesce(pg_catalog.substring(pg_catalog.current_setting('synchronous_standby_names'),
+                                               '(?i)^\s*(?:first\M|any\M)?\s*([0-9]+)\s*\(')::int4, 1) AS needed) AS w
+    WHERE w.connected < w.needed AND pg_catalog.current_setting('synchronous_standby_names') !~ '^\s*$' AND NOT pg_catalog.pg_is_in_recovery()
+      AND pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')
+    UNION ALL
+    SELECT s.severity, 'subscription ' || s.subname, s.problem, s.what_to_do
+    FROM (SELECT u.subname,
+                 CASE WHEN t.tables IS NOT NULL THEN 'error' WHEN u.subenabled THEN 'warning' ELSE 'notice' END AS severity,
+                 CASE WHEN t.tables IS NOT NULL THEN
+                     pg_catalog.format('it does not run, as it would write into tables of the cluster: %s', t.tables)
+                   WHEN u.subenabled THEN
+                     pg_catalog.format('it has no worker: it fails again and again, or starts just now. Errors so far: %s',
+                                       coalesce(c.apply_error_count + c.sync_error_count, 0))
+                   ELSE 'it is disabled: its slot at the publisher keeps WAL there' END AS problem,
+                 CASE WHEN t.tables IS NOT NULL THEN
+                     'take them out of the publication, then ALTER SUBSCRIPTION ... ENABLE, if it is disabled, and ... REFRESH PUBLICATION'
+                   WHEN u.subenabled THEN 'the log of this server says why'
+                   ELSE 'ALTER SUBSCRIPTION ... ENABLE, or DROP SUBSCRIPTION; if it was disabled by an error, the log of this server says which'
+                   END AS what_to_do,
+                 t.tables IS NULL AND u.subenabled AND EXISTS (SELECT FROM pg_catalog.pg_stat_subscription w
+                                                               WHERE w.subid = u.oid AND w.relid IS NULL AND w.pid IS NOT NULL) AS works
+          FROM pg_catalog.pg_subscription u
+            LEFT JOIN pg_catalog.pg_stat_subscription_stats c ON c.subid = u.oid
+            CROSS JOIN LATERAL (SELECT pg_catalog.string_agg(r.srrelid::pg_catalog.regclass::text, ', ' ORDER BY r.srrelid) AS tables
+                                FROM pg_catalog.pg_subscription_rel r
+                                WHERE r.srsubid = u.oid AND EXISTS (SELECT FROM tessera.cluster_table o
+                                  WHERE o.relid = coalesce(pg_catalog.pg_partition_root(r.srrelid), r.srrelid))) AS t
+          WHERE u.subdbid = (SELECT o.oid FROM pg_catalog.pg_database o WHERE o.datname = pg_catalog.current_database())) AS s
+    WHERE NOT s.works
     UNION ALL
     SELECT 'warning', pg_catalog.format('index %s of %s', i.indexrelid::regclass, i.indrelid::regclass),
            'it is not valid on this node: it is being built, or that has failed',
@@ -125,7 +186,7 @@ CREATE VIEW tessera.health AS
   ) AS v;
 COMMENT ON VIEW tessera.health IS
   'one row for each thing that needs an operator, and what to do; none is good. What is of one node is shown on that node, moves, the balancer and '
-  'prepared transactions that hold names of DDL on the config node';
+  'prepared transactions that hold names of DDL on the config node. It asks all other nodes at once whether they are there, for 5 s at most';
 
 REVOKE ALL ON tessera.health FROM PUBLIC;
 GRANT SELECT ON tessera.health TO tessera_admin;

@@ -19,12 +19,14 @@ REVOKE EXECUTE ON FUNCTION tessera_internal.doubt_catalog(), tessera_internal.ba
 GRANT EXECUTE ON FUNCTION tessera_internal.migration_slots(), tessera_internal.chunk_bytes(), tessera_internal.session_origins(),
   tessera_internal.stat_routing(), tessera_internal.node_connections(),
   tessera_internal.stat_notifications(), tessera_internal.range_deletions(), tessera_internal.ddl_operations(),
-  tessera_internal.keys_visible(uuid), tessera_internal.on_config_node(text) TO PUBLIC;
+  tessera_internal.keys_visible(uuid), tessera_internal.on_config_node(text), tessera_internal.silent_since(int4) TO PUBLIC;
 
 -- They stand in statements that routers send for everybody; there is nothing to them but the value.
 GRANT EXECUTE ON FUNCTION tessera_internal.exact_text("any"), tessera_internal.exact_text_in_leader("any") TO PUBLIC;
 
 GRANT EXECUTE ON FUNCTION tessera_internal.clocks() TO tessera_admin;
+REVOKE ALL ON FUNCTION tessera.node_answers() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION tessera.node_answers() TO tessera_admin;
 
 GRANT SELECT ON tessera.schema_placement, tessera.table_group, tessera.cluster_table, tessera.migration_outcome, tessera.setting,
   tessera.shard_weight, tessera.zone_shard TO PUBLIC;

@@ -25,6 +25,7 @@
 #include "catalog/cross_table_code.h"
 #include "common/spi_row.h"
 #include "common/text.h"
+#include "ddl/subscription.h"
 
 PG_FUNCTION_INFO_V1(tessera_check_table);
 
@@ -45,7 +46,8 @@ find_unsharded(TesseraShardable *shardable, TesseraFindings *findings)
 {
 	TesseraFindings scratch = {0};
 	TesseraShardable probe = *shardable;
-	TesseraShardable other = {.routing = shardable->routing, .hashed = shardable->hashed, .create_index = true};
+	TesseraShardable other = {.routing = shardable->routing, .hashed = shardable->hashed, .create_index = true,
+	.subscribed = shardable->subscribed};
 	TesseraKeySpace *ks;
 
 	if (!OidIsValid(shardable->with) || shardable->with == RelationGetRelid(shardable->rel) || !is_placed(shardable->routing, shardable->with))
@@ -214,6 +216,7 @@ tessera_check_table(PG_FUNCTION_ARGS)
 	if (OidIsValid(shardable.with))
 		tessera_require_table_owner(shardable.with);
 	shardable.routing = tessera_sharding_routing();
+	shardable.subscribed = tessera_subscribed_anywhere(shardable.routing);
 
 	shardable.rel = relation_open(relid, AccessShareLock);
 	tessera_require_table_owner(relid);

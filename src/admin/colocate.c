@@ -47,6 +47,7 @@
 #include "control/calls.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
+#include "ddl/subscription.h"
 #include "migration/migration.h"
 #include "routing/owner_differences.h"
 #include "session/internal_connection.h"
@@ -100,10 +101,12 @@ look(Colocation *c, bool refresh)
 static bool
 is_alike(Colocation *c, const char *key, bool hashed)
 {
-	Relation	rel = table_open(c->relid, AccessShareLock);
-	TesseraShardable shardable = {.rel = rel, .routing = c->routing, .key_text = key, .hashed = hashed, .with = c->with};
+	TesseraShardable shardable = {.routing = c->routing, .key_text = key, .hashed = hashed, .with = c->with};
 	TesseraFindings findings = {0};
+	Relation	rel;
 
+	shardable.subscribed = tessera_subscribed_anywhere(c->routing);
+	rel = shardable.rel = table_open(c->relid, AccessShareLock);
 	tessera_shardable(&shardable, &findings);
 	c->cross_table_code = tessera_cross_table_code_text(tessera_cross_table_code_of_tree(rel));
 	table_close(rel, AccessShareLock);

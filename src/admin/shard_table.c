@@ -47,6 +47,7 @@
 #include "control/calls.h"
 #include "ddl/attempts.h"
 #include "ddl/ddl.h"
+#include "ddl/subscription.h"
 #include "session/internal_connection.h"
 #include "transaction/participant.h"
 
@@ -207,7 +208,7 @@ check_table(Sharding *sharding, const char *key, Oid colocate_with, bool create_
 	if (name != NULL)
 	{
 		tessera_require_table_owner(sharding->relid);
-		(void) tessera_sharding_routing();
+		shardable.subscribed = tessera_subscribed_anywhere(tessera_sharding_routing());
 		sharding->qualified = tessera_quote_qualified(get_namespace_name(get_rel_namespace(sharding->relid)), name);
 		tessera_ddl_attempts(lock_name, sharding, TESSERA_PATIENCE_DDL);
 	}

@@ -690,7 +690,7 @@ find_all(TesseraShardable *shardable, TesseraFindings *findings)
 	shardable->table = find_table(shardable, findings);
 	if (shardable->table == NULL)
 		return;
-	find_subscriptions(shardable->rel, tessera_subscribed_anywhere(shardable->routing), findings);
+	find_subscriptions(shardable->rel, shardable->subscribed, findings);
 	shardable->key = find_key(shardable->rel, shardable->key_text, shardable->hashed, findings);
 	if (shardable->key == NULL)
 	{
@@ -727,6 +727,7 @@ tessera_check_new_partition(Oid partition, const TesseraTable *root, const Tesse
 	for (int i = 0; i < root->nkeys; i++)
 		key.names[i] = get_attname(root->relid, root->keys[i], false);
 	shardable.key_text = key_columns(&key);
+	shardable.subscribed = tessera_subscribed_anywhere(routing);
 	shardable.rel = table_open(partition, AccessShareLock);
 	tessera_shardable(&shardable, &findings);
 	table_close(shardable.rel, AccessShareLock);

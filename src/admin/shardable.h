@@ -31,6 +31,7 @@ typedef struct TesseraShardable
 	bool		hashed;
 	Oid			with;			/* colocate_with, or InvalidOid */
 	bool		create_index;	/* the key index will be made if there is none */
+	List	   *subscribed;		/* tessera_subscribed_anywhere, asked before anything was locked */
 	/* found: NULL where something is in the way */
 	const TesseraTable *table;
 	bool		apart;			/* it is sharded already, by that key, but not in the group of colocate_with: it may join that by moving */
@@ -40,7 +41,7 @@ typedef struct TesseraShardable
 } TesseraShardable;
 
 /*
- * All checks of one table with its partitions (not of those around it); all nodes are asked for subscriptions that write into it. Findings are in an
+ * All checks of one table with its partitions (not of those around it), by what is known here; no other node is asked. Findings are in an
  * order in which their statements can be run. Errors: 42809 not a table, 0A000 what is not supported (foreign partitions, inheritance, unlogged,
  * rules, logical replication into it), 42P16 temporary, a partition, constraints, key columns, group; 42602, 42703, 42701, 22023 the key.
  */

@@ -332,9 +332,13 @@ open_connection(TesseraConnection *connection, const char *name, const char *con
 	PG_CATCH();
 	{
 		tessera_slot_return(&connection->slot);
+		if (connection->key.node_id > 0 && geterrcode() == ERRCODE_CONNECTION_FAILURE)
+			tessera_node_reached(connection->key.node_id, false);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	if (connection->key.node_id > 0)
+		tessera_node_reached(connection->key.node_id, true);
 	connection->pg = pg;
 	connection->in_use = false;
 	connection->broken = false;

@@ -47,6 +47,7 @@
 #include "transport/connection_slots.h"
 
 PG_FUNCTION_INFO_V1(tessera_internal_node_connections);
+PG_FUNCTION_INFO_V1(tessera_internal_silent_since);
 
 #define MOST_NODES 1024			/* nodes, of all databases of the server, whose connections are counted */
 #define SLOTS_A_BACKEND 16		/* with more connections than this on average, some are not found when they are idle, nor counted for users */
@@ -71,6 +72,7 @@ typedef struct NodeCount
 	uint64		waits;
 	uint64		exceeded;		/* slots taken beyond the cap */
 	uint64		refused;
+	TimestampTz silent_since;	/* no attempt to connect has succeeded since then; 0: the last one has, or there was none */
 } NodeCount;
 
 /* One open connection. */
@@ -577,6 +579,42 @@ tessera_slot_is_awaited(const TesseraSlot *slot)
 	if (max_connections_per_shard != 0 && counts->open > max_connections_per_shard)
 		return true;
 	return counts->waiting > 0 && ((slot->number != 0 && slots[slot->number].asked != 0) || GetCurrentTimestamp() - slot->since >= HOLD_US);
+}
+
+/* ---- whether nodes answer ---- */
+
+void
+tessera_node_reached(int32 node_id, bool reached)
+{
+	int			database = tessera_database_slot_if_any();
+	int			node;
+
+	if (database < 0)
+		return;
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	node = find_node(database, node_id);
+	if (node != 0 && reached)
+		counts_of(node)->silent_since = 0;
+	else if (node != 0 && counts_of(node)->silent_since == 0)
+		counts_of(node)->silent_since = GetCurrentTimestamp();
+	LWLockRelease(lock);
+}
+
+/* internal_silent_since(node_id int4) returns timestamptz */
+Datum
+tessera_internal_silent_since(PG_FUNCTION_ARGS)
+{
+	int			database = tessera_database_slot_if_any();
+	TimestampTz since = 0;
+
+	LWLockAcquire(lock, LW_SHARED);
+	for (int i = 0; database >= 0 && i < MOST_NODES; i++)
+		if (shared->nodes[i].node_id == PG_GETARG_INT32(0) && shared->nodes[i].database == database)
+			since = shared->nodes[i].silent_since;
+	LWLockRelease(lock);
+	if (since == 0)
+		PG_RETURN_NULL();
+	PG_RETURN_TIMESTAMPTZ(since);
 }
 
 /* ---- what there is ---- */

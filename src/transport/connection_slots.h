@@ -48,6 +48,12 @@ extern bool tessera_slots_awaited(void);
 /* True if the connection, which is idle, is to be given up: others wait, and it has been held for long enough, or the cap was lowered. */
 extern bool tessera_slot_is_awaited(const TesseraSlot *slot);
 
+/*
+ * An attempt to connect to the node has succeeded, or failed: since when no attempt succeeds is what tessera.shards shows as silent_since. For
+ * moments: an LWLock. Raises nothing.
+ */
+extern void tessera_node_reached(int32 node_id, bool reached);
+
 /* Exit step: leaves the queue, and passes on what it was granted. */
 extern void tessera_slots_leave(int code, Datum arg);
 

@@ -205,6 +205,8 @@ tessera_wait_left(long timeout_ms)
 _Noreturn static void
 raise_standing_still(TesseraConnection *connection)
 {
+	if (tessera_connection_node(connection) > 0)
+		tessera_node_reached(tessera_connection_node(connection), false);
 	tessera_connection_close(connection);
 	ereport(ERROR,
 			(errcode(ERRCODE_CONNECTION_FAILURE),

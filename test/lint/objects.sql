@@ -1,5 +1,5 @@
--- Run by test/run in its server: every object of the extensions has a comment, and doc/reference.md names every function (but those between nodes, which
--- src/control/calls.def describes), view, type and setting; doc/development.md those that only a build for tests has.
+-- Run by test/run in its server: every object of the extensions has a comment, every column of a view of schema tessera, too, and doc/reference.md
+-- names every function (but those between nodes, which src/control/calls.def describes), view, type and setting; doc/development.md those that only a build for tests has.
 CREATE DATABASE tessera_objects;
 \connect tessera_objects
 SET client_min_messages = warning;
@@ -22,6 +22,12 @@ INSERT INTO finding
   WHERE obj_description(objid, classid::regclass::name) IS NULL
     AND classid <> 'pg_opfamily'::regclass
     AND NOT (classid = 'pg_class'::regclass AND (SELECT relkind FROM pg_class WHERE oid = objid) = 'S');
+
+INSERT INTO finding
+  SELECT 'every column of a view has a comment', c.relname || '.' || a.attname
+  FROM member m JOIN pg_class c ON m.classid = 'pg_class'::regclass AND c.oid = m.objid JOIN pg_attribute a ON a.attrelid = c.oid
+  WHERE c.relkind = 'v' AND c.relnamespace = 'tessera'::regnamespace AND a.attnum > 0 AND NOT a.attisdropped
+    AND col_description(a.attrelid, a.attnum) IS NULL;
 
 CREATE TEMP TABLE reference_text AS SELECT :'reference'::text AS reference, :'development'::text AS development;
 
@@ -73,6 +79,7 @@ INSERT INTO finding
 SELECT CASE WHEN f.what IS NULL THEN 'ok - ' || c.name ELSE 'not ok - ' || c.name || E'\n' || f.what END
 FROM (VALUES (1, 'every SQL object has a comment'), (2, 'doc/reference.md names every function'), (3, 'doc/reference.md names every view'),
              (4, 'doc/reference.md names every type'), (5, 'doc/reference.md names every setting'), (6, 'every setting has a description'),
-             (7, 'every SQL function fixes its search_path'), (8, 'doc/development.md alone names what only tests need')) AS c (number, name)
+             (7, 'every SQL function fixes its search_path'), (8, 'doc/development.md alone names what only tests need'),
+             (9, 'every column of a view has a comment')) AS c (number, name)
 LEFT JOIN (SELECT check_name, string_agg('#   ' || what, E'\n' ORDER BY what) AS what FROM finding GROUP BY check_name) AS f ON f.check_name = c.name
 ORDER BY c.number;

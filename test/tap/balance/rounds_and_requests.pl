@@ -279,10 +279,10 @@ ok($c->wait_for('s1', "SELECT attempts > 1, waiting_for LIKE '_____: %donor_clon
 ok(hurried("SELECT count(*) FROM tessera.health WHERE problem LIKE 'it has failed%'", 1), 'health shows it when it has failed often');
 $c->query('s3', 'SELECT tessera_test.injection_clear()');
 ok(hurried("SELECT state FROM tessera.balancer_status WHERE id = '$id'", 'done'), 'it is done when the cause is mended');
-is($c->query('s1', 'SELECT subject, what_to_do FROM tessera.health'), 'balancer|tessera.start_balancer()',
+is($c->query('s1', "SELECT subject, what_to_do FROM tessera.health WHERE subject !~ '^node '"), 'balancer|tessera.start_balancer()',
 	'a balancer that is stopped is worth a notice');
 $c->query('s1', 'SELECT tessera.start_balancer()');
-is($c->query('s1', 'SELECT count(*) FROM tessera.health'), 0, 'nothing needs an operator');
+is($c->query('s1', "SELECT count(*) FROM tessera.health WHERE subject !~ '^node '"), 0, 'nothing needs an operator');
 is($c->query('s1', 'SELECT * FROM tessera.check_consistency(true)'), '', 'all is consistent');
 
 # Who may.

@@ -46,7 +46,7 @@ ok($c->wait_for($_, $named, ''), "nothing is wrong on $_ any more") foreach 's1'
 fill('holed');
 ok($c->wait_for('s1', chunks('holed', 4), 't'), 'it is split, too');
 $c->query('s1', 'SELECT tessera.balancer_round()');
-is($c->query('s1', "SELECT count(*) FROM tessera.health WHERE subject <> 'balancer'"), 0, 'nothing needs an operator');
+is($c->query('s1', "SELECT count(*) FROM tessera.health WHERE subject <> 'balancer' AND subject !~ '^node '"), 0, 'nothing needs an operator');
 # One by one: the moves that the round has begun go on, and a statement of several scans may meet one between two of them.
 is($c->query('s2', "SELECT count(*) FROM $_"), 3000, "all rows of $_") foreach 'before', 'holed', 'after';
 $c->query('s1', 'SELECT tessera.start_balancer()');

@@ -429,7 +429,7 @@ SKIP:
 	# The config node is down: r1 goes on, and tells.
 	$c->stop('s1');
 	$shown = scraped([ 'tessera_refresh_failing', '', 1, 'r1 tells that it does not reach the config node' ],
-		[ 'tessera_health_problems', 'severity=error', 1, 'tessera.health says so' ]);
+		[ 'tessera_health_problems', 'severity=error', 2, 'tessera.health says so, and that the node does not answer' ]);
 	is($shown->{pg_exporter_last_scrape_error}{''}, 0, 'and no query needs it');
 	$c->start('s1');
 	scraped([ 'tessera_refresh_failing', '', 0, 'it is back' ]);
