@@ -330,13 +330,13 @@ send_table(const TesseraRouting *routing, int32 node_id, const char *table, cons
 		tessera_call_join_rows(tessera_writing(tessera_to_node(node_id)), table, rows, NULL);
 }
 
-/* Chunks can be a million: in batches. */
+/* Chunks can be a million: in batches. By a snapshot of now: this transaction may have changed them (give_up_shard.c). */
 static void
 send_chunks(const TesseraRouting *routing, int32 node_id)
 {
 	Portal		portal = SPI_cursor_open_with_args(NULL,
 												   "SELECT array_agg(s.chunk) FROM (SELECT c AS chunk, row_number() OVER () AS i FROM tessera.chunk "
-												   "c) s GROUP BY s.i / " CHUNK_BATCH, 0, NULL, NULL, NULL, true, 0);
+												   "c) s GROUP BY s.i / " CHUNK_BATCH, 0, NULL, NULL, NULL, false, 0);
 
 	for (;;)
 	{
