@@ -179,7 +179,8 @@ is($c->query('s1', "SELECT v FROM t WHERE k = 602; SELECT count(*) FROM t WHERE 
 # ---- and it leaves, if the cluster is to be without it ----
 
 $c->query('s1', "SELECT tessera.unreplicate_table('lead.every'); SELECT tessera.remove_shard('s2')");
-ok($c->wait_for('s1', "SELECT coalesce((SELECT tessera.remove_shard(name) FROM tessera.shards WHERE name = 's2'), 'removed')", 'removed', 120), 'the shard can be removed as any other');
+my $removal = "SELECT coalesce((SELECT tessera.remove_shard(name) FROM tessera.shards WHERE name = 's2'), 'removed')";
+ok($c->wait_for('s1', $removal, 'removed', 120), 'the shard can be removed as any other');
 is($c->query('s1', 'SELECT count(*) FROM t WHERE k <= 100'), '100', 'with its rows moved away');
 
 done_testing();
