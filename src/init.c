@@ -64,7 +64,9 @@
 #include "load/client_pace.h"
 #include "load/load_sample.h"
 #include "logical_session/numbering.h"
+#include "logical_session/reaper.h"
 #include "logical_session/retryable.h"
+#include "logical_session/session_uses.h"
 #include "migration/migration.h"
 #include "migration/migration_settings.h"
 #include "migration/migration_slot.h"
@@ -245,6 +247,8 @@ static const Registration registrations[] = {
 	/* After a commit the first of all: readers look for its time where it is under way until then. */
 	{"xact: commits have had their time", tessera_cluster_time_end_init},
 	{"settings", tessera_numbering_init},	/* free */
+	{"shared memory", tessera_session_uses_init},	/* free */
+	{"settings", tessera_session_reaper_init},	/* free */
 	/* When a subtransaction ends before the participants': memory of the session alone. */
 	{"subxact: a statement that was sent", tessera_fan_out_init},
 	/* Outside of the catalog's and the advisory locks' hooks: what is fanned out comes to them once in each attempt. */
@@ -287,6 +291,8 @@ static const TesseraExitStep exit_steps[] = {
 	/* The wait before the backend's origin: who looks for deadlocks finds the one by the other. */
 	{tessera_wait_clear},
 	{tessera_remote_client_clear},
+	/* free: memory that is shared with the session reaper alone */
+	{tessera_session_use_leave},
 	/* Who waits for it commits. */
 	{tessera_commit_hold_leave},
 	/* A worker's own, before another one may be started in its place. */

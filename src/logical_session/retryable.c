@@ -40,6 +40,7 @@
 #include "logical_session/numbering.h"
 #include "logical_session/retryable.h"
 #include "logical_session/session_tables.h"
+#include "logical_session/session_uses.h"
 #include "session/internal_connection.h"
 
 /* One statement that commits by itself. */
@@ -136,7 +137,9 @@ take_session(void)
 					 errhint("Set tessera.session and tessera.txn_number before its first statement.")));
 		return true;
 	}
+	tessera_session_use_state(TESSERA_SESSION_WAITING);
 	before = tessera_session_check_out(tessera_numbered_session(), number);
+	tessera_session_use_state(TESSERA_SESSION_TAKEN);
 	at_hand.session = *tessera_numbered_session();
 	at_hand.number = number;
 	at_hand.level = GetCurrentTransactionNestLevel();
@@ -257,6 +260,8 @@ before_start(QueryDesc *query)
 static void
 executor_start(QueryDesc *query, int eflags)
 {
+	if (is_outermost(query))
+		tessera_session_use_note();
 	if (!(eflags & EXEC_FLAG_EXPLAIN_ONLY) && is_numbered())
 		before_start(query);
 	if (previous_start)
@@ -367,6 +372,8 @@ utility(PlannedStmt *statement, const char *string, bool read_only, ProcessUtili
 	Node	   *node = statement->utilityStmt;
 	bool		before = running.explains;
 
+	if (context == PROCESS_UTILITY_TOPLEVEL)
+		tessera_session_use_note();
 	if (context == PROCESS_UTILITY_TOPLEVEL && tessera_transaction_number() > 0 && IsTransactionState() && is_numbered() && is_refused(node))
 	{
 		bool		code = IsA(node, CallStmt) || IsA(node, DoStmt);
@@ -401,10 +408,12 @@ end_transaction(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_PREPARE:
+			tessera_session_use_end();
 			tessera_numbering_commit();
 			memset(&at_hand, 0, sizeof(at_hand));
 			break;
 		case XACT_EVENT_ABORT:
+			tessera_session_use_end();
 			tessera_numbering_abort();
 			memset(&at_hand, 0, sizeof(at_hand));
 			break;
@@ -424,7 +433,10 @@ end_subtransaction(SubXactEvent event, SubTransactionId id, SubTransactionId par
 	if (event == SUBXACT_EVENT_COMMIT_SUB)
 		at_hand.level = level - 1;
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
+	{
 		memset(&at_hand, 0, sizeof(at_hand));
+		tessera_session_use_state(TESSERA_SESSION_IN_USE);
+	}
 }
 
 bool
