@@ -115,11 +115,14 @@ tessera_internal_sessions(PG_FUNCTION_ARGS)
 
 /* ---- killing ---- */
 
-/* ERROR 42501 unless the role may end that process: as pg_terminate_backend asks, but members of tessera_admin may end all but superusers'. */
+/*
+ * ERROR 42501 unless the role may end that process: as pg_terminate_backend asks, but members of tessera_admin may end all but superusers'. A
+ * superuser on another node counts as one here if the connection is a superuser's, too: a lesser role between nodes cannot say so of anybody.
+ */
 static void
 require_signal_right(Oid by, const PGPROC *proc)
 {
-	if (superuser_arg(by) || (!superuser_arg(proc->roleId) && (tessera_is_admin(by) || has_privs_of_role(by, proc->roleId))))
+	if (superuser_arg(proc->roleId) ? superuser_arg(by) && superuser() : tessera_is_admin(by) || has_privs_of_role(by, proc->roleId))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
