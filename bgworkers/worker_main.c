@@ -27,6 +27,7 @@
 #include "common/worker_registry.h"
 #include "config/ddl_operations.h"
 #include "ddl/sequence.h"
+#include "logical_session/reaper.h"
 #include "migration/migration.h"
 #include "routing/routing.h"
 #include "transaction/notify.h"
@@ -53,6 +54,7 @@ static const struct
 	[TESSERA_BALANCER] = {"balancer", tessera_balancer_step},
 	[TESSERA_DDL_OPERATIONS] = {"DDL operations", tessera_ddl_operations_step},
 	[TESSERA_SPLITTER] = {"splitter", tessera_splitter_step},
+	[TESSERA_SESSION_REAPER] = {"session reaper", tessera_session_reaper_step},
 };
 
 

@@ -65,7 +65,9 @@
 #include "load/client_pace.h"
 #include "load/load_sample.h"
 #include "logical_session/numbering.h"
+#include "logical_session/reaper.h"
 #include "logical_session/retryable.h"
+#include "logical_session/session_uses.h"
 #include "migration/migration.h"
 #include "migration/migration_settings.h"
 #include "migration/migration_slot.h"
@@ -204,6 +206,8 @@ static const Registration registrations[] = {
 	{"settings, shared memory", tessera_pool_init}, /* free */
 	{"syscache", tessera_subscription_init},	/* free: a cache */
 	{"settings", tessera_numbering_init},	/* free */
+	{"shared memory", tessera_session_uses_init},	/* free */
+	{"settings", tessera_session_reaper_init},	/* free */
 	/* Outside of the catalog's and the advisory locks' hooks: what is fanned out comes to them once in each attempt. */
 	{"setting, utility", tessera_ddl_init},
 	/* Outside of the DDL's: all that is analysed while a view, rule or function is defined sees pg_prepared_xacts as it is written. */
@@ -409,6 +413,8 @@ static const TesseraExitStep exit_steps[] = {
 	/* The wait before the backend's origin: who looks for deadlocks finds the one by the other. */
 	{tessera_wait_clear},
 	{tessera_remote_client_clear},
+	/* free: memory that is shared with the session reaper alone */
+	{tessera_session_use_leave},
 	/* Who waits for it commits. */
 	{tessera_commit_hold_leave},
 	/* A worker's own, before another one may be started in its place. */

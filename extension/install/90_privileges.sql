@@ -18,7 +18,7 @@ REVOKE EXECUTE ON FUNCTION tessera_internal.doubt_catalog(), tessera_internal.ba
 -- Sources of views that everybody may read.
 GRANT EXECUTE ON FUNCTION tessera_internal.migration_slots(), tessera_internal.chunk_bytes(), tessera_internal.session_origins(),
   tessera_internal.stat_routing(), tessera_internal.node_connections(),
-  tessera_internal.stat_notifications(), tessera_internal.range_deletions(), tessera_internal.ddl_operations(),
+  tessera_internal.stat_notifications(), tessera_internal.range_deletions(), tessera_internal.ddl_operations(), tessera_internal.sessions(),
   tessera_internal.keys_visible(uuid), tessera_internal.on_config_node(text), tessera_internal.silent_since(int4) TO PUBLIC;
 
 -- They stand in statements that routers send for everybody; there is nothing to them but the value.
@@ -49,7 +49,7 @@ GRANT SELECT (singleton, cluster_id, cluster, node_id, node, is_config, term, da
 GRANT SELECT ON tessera.shards, tessera.routers, tessera.schemas, tessera.tables, tessera.chunks, tessera.chunk_distribution, tessera.changelog,
   tessera.migrations, tessera.stat_progress_migration, tessera.stat_routing, tessera.node_connections, tessera.range_deletions,
   tessera.internal_sessions, tessera.advisory_locks, tessera.advisory_home, tessera.stat_notifications, tessera.balancer_status,
-  tessera.draining_shards, tessera.ddl_operations, tessera.zones, tessera.zone_ranges TO PUBLIC;
+  tessera.draining_shards, tessera.ddl_operations, tessera.sessions, tessera.zones, tessera.zone_ranges TO PUBLIC;
 -- What the queries in extension/monitoring read on every node.
 GRANT SELECT ON tessera_internal.migrations, tessera_internal.chunk_distribution TO PUBLIC;
 

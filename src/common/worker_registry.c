@@ -160,6 +160,7 @@ start(WorkerOrder order, TesseraWorker worker, BackgroundWorkerHandle **handle)
 		[TESSERA_SPLITTER] = "splitter",
 		[TESSERA_BALANCER] = "balancer",
 		[TESSERA_DDL_OPERATIONS] = "DDL operations",
+		[TESSERA_SESSION_REAPER] = "session reaper",
 		[TESSERA_WORKERS] = "probe",
 	};
 	BackgroundWorker bgw = {0};

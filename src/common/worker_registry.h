@@ -20,6 +20,7 @@ typedef enum TesseraWorker
 	TESSERA_SPLITTER,
 	TESSERA_BALANCER,
 	TESSERA_DDL_OPERATIONS,
+	TESSERA_SESSION_REAPER,
 	TESSERA_WORKERS				/* count */
 } TesseraWorker;
 

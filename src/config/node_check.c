@@ -31,7 +31,7 @@ static const char check_sql[] =
 "  current_setting('shared_preload_libraries') ~ '(^|[,/\" ])tessera($|[,\" ])'"
 " UNION ALL SELECT 2, 'wal_level', current_setting('wal_level'), 'logical', current_setting('wal_level') = 'logical'"
 " UNION ALL SELECT 3, n.name, current_setting(n.name), '>= ' || n.needed, current_setting(n.name)::int4 >= n.needed"
-"  FROM (VALUES ('max_prepared_transactions', 1), ('max_replication_slots', 4), ('max_wal_senders', 4), ('max_worker_processes', 13)) AS n (name, "
+"  FROM (VALUES ('max_prepared_transactions', 1), ('max_replication_slots', 4), ('max_wal_senders', 4), ('max_worker_processes', 14)) AS n (name, "
 "needed) UNION ALL SELECT 4, 'server_encoding', current_setting('server_encoding'), 'UTF8', current_setting('server_encoding') = 'UTF8'"
 " UNION ALL SELECT 5, 'in_recovery', CASE WHEN pg_is_in_recovery() THEN 'on' ELSE 'off' END, 'off', NOT pg_is_in_recovery()"
 ") AS c (position, setting, current, needed, ok) ORDER BY c.position, c.setting";

@@ -42,6 +42,7 @@
 #include "logical_session/numbering.h"
 #include "logical_session/retryable.h"
 #include "logical_session/session_tables.h"
+#include "logical_session/session_uses.h"
 #include "session/internal_connection.h"
 
 /* One statement that commits by itself. */
@@ -123,6 +124,13 @@ is_numbered(void)
 		!tessera_spi_at_work();
 }
 
+/* True if the connection works for a session, or has until now. */
+static bool
+has_session(void)
+{
+	return tessera_numbered_session() != NULL || tessera_session_use_is_noted();
+}
+
 static bool
 has_taken(void)
 {
@@ -145,7 +153,9 @@ take_session(void)
 					 errhint("Set tessera.session and tessera.txn_number before its first statement.")));
 		return true;
 	}
+	tessera_session_use_state(TESSERA_SESSION_WAITING);
 	before = tessera_session_check_out(tessera_numbered_session(), number);
+	tessera_session_use_state(TESSERA_SESSION_TAKEN);
 	at_hand.session = *tessera_numbered_session();
 	at_hand.number = number;
 	at_hand.level = GetCurrentTransactionNestLevel();
@@ -319,6 +329,8 @@ before_start(QueryDesc *query)
 static void
 executor_start(QueryDesc *query, int eflags)
 {
+	if (has_session() && is_outermost(query->sourceText))
+		tessera_session_use_note();
 	if (!(eflags & EXEC_FLAG_EXPLAIN_ONLY) && is_numbered())
 		before_start(query);
 	if (previous_start)
@@ -531,6 +543,8 @@ utility(PlannedStmt *statement, const char *string, bool read_only, ProcessUtili
 	bool		before = running.explains;
 	volatile bool ends = clears(node);
 
+	if (has_session() && context != PROCESS_UTILITY_SUBCOMMAND && is_outermost(string))
+		tessera_session_use_note();
 	if (context != PROCESS_UTILITY_SUBCOMMAND && tessera_transaction_number() > 0 && IsTransactionState() && is_numbered())
 		before_utility(statement, string, params);
 	running.explains = IsA(node, ExplainStmt);
@@ -555,6 +569,7 @@ utility(PlannedStmt *statement, const char *string, bool read_only, ProcessUtili
 void
 tessera_retryable_committed(void)
 {
+	tessera_session_use_end();
 	tessera_numbering_commit(at_hand.whole && has_taken());
 	memset(&at_hand, 0, sizeof(at_hand));
 }
@@ -562,6 +577,7 @@ tessera_retryable_committed(void)
 void
 tessera_retryable_aborted(void)
 {
+	tessera_session_use_end();
 	tessera_numbering_abort();
 	memset(&at_hand, 0, sizeof(at_hand));
 }
@@ -583,6 +599,7 @@ tessera_retryable_subtransaction_aborted(SubTransactionId mine, SubTransactionId
 		return;
 	at_hand.number = 0;
 	at_hand.whole = false;
+	tessera_session_use_state(TESSERA_SESSION_IN_USE);
 }
 
 void

@@ -53,14 +53,16 @@ typedef struct Use
 	int			limit;
 	TimestampTz since;
 	int			n;
-	const pg_uuid_t *sessions;
-	const TimestampTz *times;
+	const TesseraSessionUser *users;
+	const TesseraLastUse *last_uses;
+	bool	   *somebody_has;
 	TesseraSessionRecord *record;
+	TesseraSessionRow *rows;	/* NULL: to be made */
 	MemoryContext context;		/* the caller's */
 	/* results */
 	int64		before;
 	bool		found;
-	uint64		deleted;
+	uint64		changed;
 	TesseraOutcome outcome;
 	List	   *digits;			/* of the transactions of the records */
 } Use;
@@ -237,6 +239,53 @@ tessera_session_delete(const pg_uuid_t *session, bool anybodys)
 	return use.found;
 }
 
+/* All, or the one that is asked for. */
+static void
+run_list(Use *use)
+{
+	MemoryContext before;
+
+	use->changed = tessera_spi_run("SELECT s.id, s.role, s.number, s.started, s.last_use FROM tessera_session.session AS s "
+								   "WHERE (s.role = $1 OR $2) AND ($3 IS NULL OR s.id = $3) ORDER BY s.started, s.id", SPI_OK_SELECT, 3,
+								   (Oid[]) {NAMEOID, BOOLOID, UUIDOID},
+								   (Datum[]) {DirectFunctionCall1(namein, CStringGetDatum(use->user)), BoolGetDatum(use->anybodys),
+											  UUIDPGetDatum(use->session)},
+								   (bool[]) {false, false, use->session == NULL});
+	before = MemoryContextSwitchTo(use->context);
+	if (use->rows == NULL)
+		use->rows = palloc(Max(use->changed, 1) * sizeof(TesseraSessionRow));
+	for (uint64 i = 0; i < use->changed; i++)
+	{
+		TesseraSessionRow *row = &use->rows[i];
+
+		row->session = *DatumGetUUIDP(spi_row_value(i, 1));
+		row->role = pstrdup(NameStr(*DatumGetName(spi_row_value(i, 2))));
+		row->number = DatumGetInt64(spi_row_value(i, 3));
+		row->started = DatumGetTimestampTz(spi_row_value(i, 4));
+		row->last_use = DatumGetTimestampTz(spi_row_value(i, 5));
+	}
+	MemoryContextSwitchTo(before);
+}
+
+TesseraSessionRow *
+tessera_sessions_list(bool anybodys, int *n)
+{
+	Use			use = {.run = run_list,.anybodys = anybodys};
+
+	use_tables(&use);
+	*n = (int) use.changed;
+	return use.rows;
+}
+
+bool
+tessera_session_find(const pg_uuid_t *session, bool anybodys, TesseraSessionRow *row)
+{
+	Use			use = {.run = run_list,.session = session,.anybodys = anybodys,.rows = row};
+
+	use_tables(&use);
+	return use.changed > 0;
+}
+
 /* ---- records ---- */
 
 static void
@@ -335,7 +384,8 @@ run_outcome(Use *use)
 		return;
 	}
 	(void) tessera_spi_run_saved("SELECT r.at, r.digits FROM tessera_session.record AS r WHERE r.session = $1 AND r.number = $2 ORDER BY r.at DESC",
-								 SPI_OK_SELECT, 2, (Oid[]) {UUIDOID, INT8OID}, (Datum[]) {UUIDPGetDatum(use->session), Int64GetDatum(use->number)}, NULL);
+								 SPI_OK_SELECT, 2, (Oid[]) {UUIDOID, INT8OID},
+								 (Datum[]) {UUIDPGetDatum(use->session), Int64GetDatum(use->number)}, NULL);
 	if (SPI_processed > 0)
 	{
 		use->outcome = TESSERA_OUTCOME_COMMITTED;
@@ -370,51 +420,138 @@ tessera_session_outcome(const pg_uuid_t *session, int64 number, TimestampTz *at)
 
 /* ---- for the reaper ---- */
 
+static Datum
+uuid_array(int n, Datum *ids)
+{
+	return PointerGetDatum(construct_array(ids, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
+}
+
+/* The ids that the last SELECT has returned. */
+static Datum
+selected_ids(void)
+{
+	Datum	   *ids = palloc(SPI_processed * sizeof(Datum));
+
+	for (uint64 i = 0; i < SPI_processed; i++)
+		ids[i] = spi_row_value(i, 1);
+	return uuid_array((int) SPI_processed, ids);
+}
+
+static void
+delete_records(Datum sessions)
+{
+	(void) tessera_spi_run("DELETE FROM tessera_session.record AS r WHERE r.session = ANY ($1)", SPI_OK_DELETE, 1, (Oid[]) {UUIDARRAYOID},
+						   &sessions, NULL);
+}
+
 static void
 run_delete_unused(Use *use)
 {
-	Datum	   *ids;
-	ArrayType  *array;
+	Datum	   *used = palloc(Max(use->n, 1) * sizeof(Datum));
+	Datum		ids;
 
-	use->deleted = tessera_spi_run("SELECT s.id FROM tessera_session.session AS s WHERE s.last_use < $1 ORDER BY s.last_use LIMIT $2 "
-								   "FOR UPDATE SKIP LOCKED", SPI_OK_SELECT, 2, (Oid[]) {TIMESTAMPTZOID, INT4OID},
-								   (Datum[]) {TimestampTzGetDatum(use->since), Int32GetDatum(use->limit)}, NULL);
-	if (use->deleted == 0)
+	for (int i = 0; i < use->n; i++)
+		used[i] = CStringGetTextDatum(psprintf("%s %s", tessera_uuid_text(&use->users[i].session), use->users[i].role));
+	use->changed = tessera_spi_run("SELECT s.id FROM tessera_session.session AS s WHERE s.last_use < $1 "
+								   "AND s.id::text || ' ' || s.role::text <> ALL ($3) ORDER BY s.last_use LIMIT $2 FOR UPDATE SKIP LOCKED",
+								   SPI_OK_SELECT, 3, (Oid[]) {TIMESTAMPTZOID, INT4OID, TEXTARRAYOID},
+								   (Datum[]) {TimestampTzGetDatum(use->since), Int32GetDatum(use->limit),
+											  PointerGetDatum(construct_array(used, use->n, TEXTOID, -1, false, TYPALIGN_INT))},
+								   NULL);
+	if (use->changed == 0)
 		return;
-	ids = palloc(use->deleted * sizeof(Datum));
-	for (uint64 i = 0; i < use->deleted; i++)
-		ids[i] = spi_row_value(i, 1);
-	array = construct_array(ids, use->deleted, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR);
-	(void) tessera_spi_run("DELETE FROM tessera_session.record AS r WHERE r.session = ANY ($1)", SPI_OK_DELETE, 1, (Oid[]) {UUIDARRAYOID},
-						   (Datum[]) {PointerGetDatum(array)}, NULL);
-	(void) tessera_spi_run("DELETE FROM tessera_session.session AS s WHERE s.id = ANY ($1)", SPI_OK_DELETE, 1, (Oid[]) {UUIDARRAYOID},
-						   (Datum[]) {PointerGetDatum(array)}, NULL);
+	ids = selected_ids();
+	delete_records(ids);
+	(void) tessera_spi_run("DELETE FROM tessera_session.session AS s WHERE s.id = ANY ($1)", SPI_OK_DELETE, 1, (Oid[]) {UUIDARRAYOID}, &ids, NULL);
 }
 
 uint64
-tessera_sessions_delete_unused(TimestampTz since, int limit)
+tessera_sessions_delete_unused(TimestampTz since, int limit, int n, const TesseraSessionUser *users)
 {
-	Use			use = {.run = run_delete_unused,.since = since,.limit = limit};
+	Use			use = {.run = run_delete_unused,.since = since,.limit = limit,.n = n,.users = users};
 
 	use_tables(&use);
-	return use.deleted;
+	return use.changed;
+}
+
+/* A session and its records are on one shard, by one snapshot there: who writes a record has the session. */
+static void
+run_delete_orphans(Use *use)
+{
+	use->changed = tessera_spi_run("SELECT DISTINCT r.session FROM tessera_session.record AS r WHERE NOT EXISTS "
+								   "(SELECT FROM tessera_session.session AS s WHERE s.id = r.session) LIMIT $1", SPI_OK_SELECT, 1,
+								   (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(use->limit)}, NULL);
+	if (use->changed > 0)
+		delete_records(selected_ids());
+}
+
+uint64
+tessera_sessions_delete_orphans(int limit)
+{
+	Use			use = {.run = run_delete_orphans,.limit = limit};
+
+	use_tables(&use);
+	return use.changed;
+}
+
+/* Index of the session; -1: it is not among them. */
+static int
+find_use(const Use *use, Datum id)
+{
+	for (int i = 0; i < use->n; i++)
+		if (memcmp(&use->last_uses[i].session, DatumGetUUIDP(id), sizeof(pg_uuid_t)) == 0)
+			return i;
+	return -1;
 }
 
 static void
 run_used(Use *use)
 {
+	Datum	   *ids = palloc(use->n * sizeof(Datum));
+	Datum	   *times = palloc(use->n * sizeof(Datum));
+	bool	   *somebody_has = use->somebody_has;
+	int			n = 0;
+	Datum		all;
+
 	for (int i = 0; i < use->n; i++)
-		(void) tessera_spi_run_saved("UPDATE tessera_session.session SET last_use = $2 WHERE id = $1 AND last_use < $2", SPI_OK_UPDATE, 2,
-									 (Oid[]) {UUIDOID, TIMESTAMPTZOID},
-									 (Datum[]) {UUIDPGetDatum(&use->sessions[i]), TimestampTzGetDatum(use->times[i])}, NULL);
+		ids[i] = UUIDPGetDatum(&use->last_uses[i].session);
+	all = uuid_array(use->n, ids);
+	(void) tessera_spi_run("SELECT s.id FROM tessera_session.session AS s WHERE s.id = ANY ($1)", SPI_OK_SELECT, 1, (Oid[]) {UUIDARRAYOID}, &all,
+						   NULL);
+	for (uint64 i = 0; i < SPI_processed; i++)
+		somebody_has[find_use(use, spi_row_value(i, 1))] = true;
+	(void) tessera_spi_run("SELECT s.id, s.role, s.last_use FROM tessera_session.session AS s WHERE s.id = ANY ($1) FOR UPDATE SKIP LOCKED",
+						   SPI_OK_SELECT, 1, (Oid[]) {UUIDARRAYOID}, &all, NULL);
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		int			at = find_use(use, spi_row_value(i, 1));
+		const TesseraLastUse *last = &use->last_uses[at];
+		const char *role = GetUserNameFromId(last->role, true);
+
+		somebody_has[at] = false;
+		if (role == NULL || strcmp(role, NameStr(*DatumGetName(spi_row_value(i, 2)))) != 0 ||
+			DatumGetTimestampTz(spi_row_value(i, 3)) >= last->used)
+			continue;
+		ids[n] = UUIDPGetDatum(&last->session);
+		times[n++] = TimestampTzGetDatum(last->used);
+	}
+	use->changed = n;
+	if (n > 0)
+		(void) tessera_spi_run("UPDATE tessera_session.session AS s SET last_use = ($2)[array_position($1, s.id)] WHERE s.id = ANY ($1)",
+							   SPI_OK_UPDATE, 2, (Oid[]) {UUIDARRAYOID, TIMESTAMPTZARRAYOID},
+							   (Datum[]) {uuid_array(n, ids), PointerGetDatum(construct_array(times, n, TIMESTAMPTZOID, sizeof(TimestampTz),
+																							 FLOAT8PASSBYVAL, TYPALIGN_DOUBLE))},
+							   NULL);
 }
 
-void
-tessera_sessions_used(int n, const pg_uuid_t *sessions, const TimestampTz *times)
+uint64
+tessera_sessions_used(int n, const TesseraLastUse *uses, bool *somebody_has)
 {
-	Use			use = {.run = run_used,.n = n,.sessions = sessions,.times = times};
+	Use			use = {.run = run_used,.n = n,.last_uses = uses,.somebody_has = somebody_has};
 
+	memset(somebody_has, 0, n * sizeof(bool));
 	use_tables(&use);
+	return use.changed;
 }
 
 /* ---- making them ---- */

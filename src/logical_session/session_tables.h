@@ -66,10 +66,48 @@ extern TesseraOutcome tessera_session_outcome(const pg_uuid_t *session, int64 nu
 /* The session of that role, or of anybody, and its records are no more. False: there was none. Waits for who has taken it. */
 extern bool tessera_session_delete(const pg_uuid_t *session, bool anybodys);
 
-/* Sessions that were not used since then end, those that somebody has taken but for; so many at most. Returns how many. */
-extern uint64 tessera_sessions_delete_unused(TimestampTz since, int limit);
+/* A session; role: palloc'd. */
+typedef struct TesseraSessionRow
+{
+	pg_uuid_t	session;
+	char	   *role;
+	int64		number;
+	TimestampTz started;
+	TimestampTz last_use;
+} TesseraSessionRow;
 
-/* The sessions were used then, if they have not been later. Arrays of n. */
-extern void tessera_sessions_used(int n, const pg_uuid_t *sessions, const TimestampTz *times);
+/* The current user's sessions, or all; palloc'd. And one of them: false: there is none. */
+extern TesseraSessionRow *tessera_sessions_list(bool anybodys, int *n);
+extern bool tessera_session_find(const pg_uuid_t *session, bool anybodys, TesseraSessionRow *row);
+
+/* A role, by name, that has used a session. */
+typedef struct TesseraSessionUser
+{
+	pg_uuid_t	session;
+	const char *role;
+} TesseraSessionUser;
+
+/*
+ * Sessions that were not used since then end, but those that somebody has taken and those that their role, of the array, has used; so many at most.
+ * Returns how many. Waits for nobody.
+ */
+extern uint64 tessera_sessions_delete_unused(TimestampTz since, int limit, int n, const TesseraSessionUser *users);
+
+/* Records without a session go, of so many sessions at most. Returns of how many. */
+extern uint64 tessera_sessions_delete_orphans(int limit);
+
+/* The last use of a session by a role. */
+typedef struct TesseraLastUse
+{
+	pg_uuid_t	session;
+	Oid			role;
+	TimestampTz used;
+} TesseraLastUse;
+
+/*
+ * Writes the last uses, each session at most once in the array, where the row says an earlier one. Waits for nobody: somebody_has[i] says that the
+ * session was left as it is, as somebody has taken it. What is no session of that role (any more) is passed over. Returns how many were written.
+ */
+extern uint64 tessera_sessions_used(int n, const TesseraLastUse *uses, bool *somebody_has);
 
 #endif							/* TESSERA_SESSION_TABLES_H */

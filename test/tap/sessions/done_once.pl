@@ -218,9 +218,10 @@ foreach my $refused (
 # what is refused inside of functions, whoever calls them and however
 $c->query('s1', $_) foreach (
 	q{CREATE FUNCTION empties() RETURNS int LANGUAGE plpgsql AS 'BEGIN EXECUTE ''TRUNCATE acc''; RETURN 1; END'},
-	q{CREATE FUNCTION loops() RETURNS int LANGUAGE plpgsql AS 'DECLARE r record; BEGIN FOR r IN UPDATE acc SET n = n + 1 WHERE id = 1 RETURNING id LOOP
-		UPDATE acc SET n = n + 1 WHERE id = 2; END LOOP; RETURN 1; END'},
-	'CREATE VIEW two AS SELECT * FROM acc', 'CREATE RULE two AS ON UPDATE TO two DO INSTEAD (UPDATE acc SET n = 0 WHERE id = 1; UPDATE acc SET n = 0)');
+	q{CREATE FUNCTION loops() RETURNS int LANGUAGE plpgsql AS 'DECLARE r record; BEGIN
+		FOR r IN UPDATE acc SET n = n + 1 WHERE id = 1 RETURNING id LOOP UPDATE acc SET n = n + 1 WHERE id = 2; END LOOP; RETURN 1; END'},
+	'CREATE VIEW two AS SELECT * FROM acc',
+	'CREATE RULE two AS ON UPDATE TO two DO INSTEAD (UPDATE acc SET n = 0 WHERE id = 1; UPDATE acc SET n = 0)');
 $sum = $c->query('s1', $all);
 like($c->error('s1', under($number + 1, $_)), qr/0A000/, "refused: $_")
 	foreach 'SELECT empties()', 'SELECT loops()', 'PREPARE p(int) AS SELECT $1; EXECUTE p(loops())', 'UPDATE two SET n = 5 WHERE id = 1',
