@@ -63,8 +63,8 @@ $c->finish($in_transaction);
 is($c->query('s1', 'SELECT count(*) FROM tessera_session.record'), '0', 'no records are left');
 
 # Records without a session, as a promotion can leave them, go as well.
-$c->query('s1', "INSERT INTO tessera_session.record (session, number, statement, at, identity, count, digits) SELECT gen_random_uuid(), 1, 0, now(), '', 0, ''
-	FROM generate_series(1, 20)");
+$c->query('s1', "INSERT INTO tessera_session.record (session, number, statement, at, identity, count, digits)
+	SELECT gen_random_uuid(), 1, 0, now(), '', 0, '' FROM generate_series(1, 20)");
 ok($c->wait_for('s2', 'SELECT count(*) FROM tessera_session.record', '0'), 'records without a session go');
 
 # Another role's use is none.
