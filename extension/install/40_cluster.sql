@@ -42,21 +42,6 @@ CREATE FUNCTION tessera.remove_router(name text, force bool DEFAULT false) RETUR
   AS 'MODULE_PATHNAME', 'tessera_remove_router' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.remove_router(text, bool) IS 'removes a router; force: without asking the node whether its transactions are ended';
 
--- What is lost, as an array of rows of tessera.give_up_shard.
-CREATE FUNCTION tessera_internal.give_up_shard(name text, conninfo text, confirm text) RETURNS jsonb
-  AS 'MODULE_PATHNAME', 'tessera_internal_give_up_shard' LANGUAGE C VOLATILE;
-COMMENT ON FUNCTION tessera_internal.give_up_shard(text, text, text) IS 'source of tessera.give_up_shard()';
-
-CREATE FUNCTION tessera.give_up_shard(name text, confirm text DEFAULT NULL, conninfo text DEFAULT NULL, OUT kind text, OUT object text, OUT min text,
-    OUT max text, OUT rows int8, OUT bytes int8, OUT detail text, OUT confirm_with text) RETURNS SETOF record
-  LANGUAGE sql VOLATILE ROWS 100 SET search_path = pg_catalog, pg_temp AS $$
-    SELECT q.* FROM jsonb_to_recordset(tessera_internal.give_up_shard(name, conninfo, confirm))
-      AS q(kind text, object text, min text, max text, rows int8, bytes int8, detail text, confirm_with text)
-  $$;
-COMMENT ON FUNCTION tessera.give_up_shard(text, text, text) IS
-  'gives up a shard that is lost for good, rows and all: an empty database, at its address or at conninfo, becomes the shard; without confirm it '
-  'only says what would be lost, and by which confirm it is done (confirm_with)';
-
 CREATE FUNCTION tessera.node_conninfo(name text) RETURNS text
   AS 'MODULE_PATHNAME', 'tessera_node_conninfo_sql' LANGUAGE C STABLE STRICT;
 COMMENT ON FUNCTION tessera.node_conninfo(text) IS 'address of a node, which may hold a password: for administrators';

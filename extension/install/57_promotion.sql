@@ -56,16 +56,6 @@ END
 $$;
 COMMENT ON FUNCTION tessera_internal.request_ranges(jsonb) IS 'between nodes: the ranges of a migration as it was registered';
 
-CREATE FUNCTION tessera_internal.unfinished_donations(node int4, below int4) RETURNS jsonb
-  LANGUAGE sql VOLATILE STRICT SET search_path = pg_catalog, pg_temp AS $$
-    SELECT coalesce(jsonb_agg(tessera_internal.migration_request(m.migration_id)), '[]')
-    FROM tessera.migration AS m LEFT JOIN tessera.migration_outcome AS o USING (migration_id)
-    WHERE m.donor = unfinished_donations.node AND m.donor_incarnation < unfinished_donations.below
-      AND (m.state = 'running' OR o.migration_id IS NOT NULL)
-  $$;
-COMMENT ON FUNCTION tessera_internal.unfinished_donations(int4, int4) IS
-  'migrations that a node donated when its incarnation was below that, and that have not ended; as they were registered (config node)';
-
 -- The row's lock meets that of a commit (src/config/commit_move.c): a commit before it counts, one after it is refused. A server that is registered
 -- already is not asked for its address again.
 @call register_server@
@@ -93,7 +83,10 @@ BEGIN
       VALUES ('promotion', known.name, jsonb_build_object('timeline', known.timeline, 'incarnation', known.incarnation),
         jsonb_build_object('timeline', register_server.timeline, 'incarnation', registered));
   END IF;
-  unfinished := tessera_internal.unfinished_donations(known.node_id, registered);
+  unfinished := (SELECT coalesce(jsonb_agg(tessera_internal.migration_request(m.migration_id)), '[]')
+                 FROM tessera.migration AS m LEFT JOIN tessera.migration_outcome AS o USING (migration_id)
+                 WHERE m.donor = known.node_id AND m.donor_incarnation < registered
+                   AND (m.state = 'running' OR o.migration_id IS NOT NULL));
 END
 $$;
 @comment register_server@

@@ -55,10 +55,10 @@ GRANT SELECT ON tessera_internal.migrations, tessera_internal.chunk_distribution
 
 REVOKE ALL ON FUNCTION tessera.create_cluster(text, text, text), tessera.add_shard(text, text), tessera.add_router(text, text),
   tessera.update_node(text, text, bool), tessera.remove_shard(text, bool), tessera.cancel_remove_shard(text), tessera.remove_router(text, bool),
-  tessera.node_conninfo(text), tessera.give_up_shard(text, text, text), tessera_internal.give_up_shard(text, text, text) FROM PUBLIC;
+  tessera.node_conninfo(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tessera.create_cluster(text, text, text), tessera.add_shard(text, text), tessera.add_router(text, text),
   tessera.update_node(text, text, bool), tessera.remove_shard(text, bool), tessera.cancel_remove_shard(text), tessera.remove_router(text, bool),
-  tessera.node_conninfo(text), tessera.give_up_shard(text, text, text), tessera_internal.give_up_shard(text, text, text) TO tessera_admin;
+  tessera.node_conninfo(text) TO tessera_admin;
 
 -- The refresher and the resolver of a node whose role is not a superuser read the catalog of others.
 -- Addresses, which can hold passwords, they get from functions, as nodes.

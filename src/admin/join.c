@@ -324,8 +324,8 @@ tessera_serve_join(const TesseraJoinArgs *args)
 	refuse_member();
 	tessera_node_check_here();
 	resolve_tables();
-	tessera_admin_exec("INSERT INTO tessera.identity (cluster_id, cluster, node_id, node, is_config, config_conninfo, term, incarnation) "
-					   "SELECT i.cluster_id, i.cluster, i.node_id, i.node, i.is_config, i.config_conninfo, i.term, i.incarnation FROM "
+	tessera_admin_exec("INSERT INTO tessera.identity (cluster_id, cluster, node_id, node, is_config, config_conninfo, term) "
+					   "SELECT i.cluster_id, i.cluster, i.node_id, i.node, i.is_config, i.config_conninfo, i.term FROM "
 					   "unnest(ARRAY[$1::tessera.identity]) i", 1, values);
 	tessera_clock_begin();
 	tessera_admin_exec(TESSERA_POPULATE_VIEWS_SQL, 0, NULL);

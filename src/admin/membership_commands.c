@@ -1,7 +1,7 @@
 /*
  * membership_commands.c
- *	  add_shard, add_router, remove_shard, remove_router, update_node and give_up_shard, on the node that was asked: who may, and the way to the
- *	  config node, which makes the change (config/membership.h).
+ *	  add_shard, add_router, remove_shard, remove_router and update_node, on the node that was asked: who may, and the way to the config node, which
+ *	  makes the change (config/membership.h).
  *
  * On the config node a change is part of the caller's transaction. From another node it is called over the control lane, in a transaction of its own
  * that is committed when the call returns, so it is refused inside a transaction block. Nothing is kept here but the config node's new address.
@@ -12,7 +12,6 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
-#include "utils/fmgrprotos.h"
 
 #include "common/privilege.h"
 #include "common/secrets.h"
@@ -26,7 +25,6 @@ PG_FUNCTION_INFO_V1(tessera_remove_shard);
 PG_FUNCTION_INFO_V1(tessera_cancel_remove_shard);
 PG_FUNCTION_INFO_V1(tessera_remove_router);
 PG_FUNCTION_INFO_V1(tessera_update_node);
-PG_FUNCTION_INFO_V1(tessera_internal_give_up_shard);
 PG_FUNCTION_INFO_V1(tessera_node_conninfo_sql);
 
 
@@ -50,7 +48,7 @@ hand_on(TesseraCallTarget target, const TesseraChange *change)
 {
 	char	   *answer;
 
-	tessera_call_membership(target, change->action, change->name, change->conninfo, change->force, change->by, change->confirm, &answer);
+	tessera_call_membership(target, change->action, change->name, change->conninfo, change->force, change->by, &answer);
 	return answer;
 }
 
@@ -194,31 +192,6 @@ Datum
 tessera_update_node(PG_FUNCTION_ARGS)
 {
 	return tessera_without_secrets(fcinfo, 1, update_node);
-}
-
-static Datum
-give_up_shard(PG_FUNCTION_ARGS)
-{
-	TesseraChange change = {.action = "give_up_shard"};
-
-	tessera_require_admin();
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("name must not be null")));
-	change.name = text_to_cstring(PG_GETARG_TEXT_PP(0));
-	change.conninfo = PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1));
-	change.confirm = PG_ARGISNULL(2) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(2));
-	if (change.conninfo != NULL)
-		tessera_conninfo_check(change.conninfo);
-	return DirectFunctionCall1(jsonb_in, CStringGetDatum(make_change(&change)));
-}
-
-/* internal_give_up_shard(name, conninfo, confirm) returns jsonb: what is lost (config/give_up_shard.c) */
-Datum
-tessera_internal_give_up_shard(PG_FUNCTION_ARGS)
-{
-	return tessera_without_secrets(fcinfo, 1, give_up_shard);
 }
 
 /* node_conninfo(name): the address of a node, for administrators: it may hold a password. */

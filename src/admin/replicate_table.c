@@ -467,10 +467,7 @@ tessera_serve_learn_node(const TesseraLearnNodeArgs *args)
 	Datum		values[] = {JsonbPGetDatum(args->node)};
 
 	tessera_spi_begin(&spi);
-	(void) tessera_spi_run("INSERT INTO tessera.node SELECT * FROM jsonb_populate_record(NULL::tessera.node, $1)"
-						   " ON CONFLICT (node_id) DO UPDATE SET (conninfo, system_id, database, timeline, incarnation, server_start) ="
-						   " (excluded.conninfo, excluded.system_id, excluded.database, excluded.timeline, excluded.incarnation,"
-						   "  excluded.server_start)",
+	(void) tessera_spi_run("INSERT INTO tessera.node SELECT * FROM jsonb_populate_record(NULL::tessera.node, $1) ON CONFLICT DO NOTHING",
 						   SPI_OK_INSERT, 1, types, values, NULL);
 	tessera_spi_end(&spi);
 	tessera_catalog_changed();

@@ -80,7 +80,7 @@ remove_drained(const Drained *node)
 		return true;
 	tessera_injection("balancer_removing");
 	if (tessera_call_membership(tessera_keep_error(tessera_ask(here, TESSERA_TOLERATE_ERRORS), &error), "remove_drained", node->name, NULL, false,
-								"tessera", NULL, NULL))
+								"tessera", NULL))
 		return false;
 	tessera_balancer_node_failed(node->node_id);
 	ereport(LOG,

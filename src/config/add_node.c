@@ -42,8 +42,8 @@ static LocalTransactionId joined_transaction = InvalidLocalTransactionId;
 static CommandId joined_command = 0;
 
 /* pg_dump reads this schema in a transaction of its own. */
-void
-tessera_require_clean_transaction(void)
+static void
+require_clean_transaction(void)
 {
 	if (!TransactionIdIsValid(GetTopTransactionIdIfAny()))
 		return;
@@ -98,8 +98,7 @@ check_membership(const char *name, const TesseraNodeFacts *here, const TesseraNo
 	const char *values[] = {there->system_id, there->database};
 	const char *same = tessera_admin_value("SELECT name FROM tessera.node WHERE system_id = $1::int8 AND database = $2", 2, values);
 
-	/* of its own name: the database of a lost shard was made again */
-	if (same != NULL && strcmp(same, name) != 0)
+	if (same != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_DUPLICATE_OBJECT),
 				 errmsg("node \"%s\" cannot join: its conninfo reaches node \"%s\"", name, same)));
@@ -258,6 +257,10 @@ check_newcomer(const TesseraChange *change, const TesseraNodeFacts *here, bool *
 	TesseraConnection *connection;
 	TesseraNodeFacts *there;
 
+	if (tessera_registered(change->name) != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_DUPLICATE_OBJECT),
+				 errmsg("node \"%s\" exists already", change->name)));
 	check_indexes(change->name);
 	connection = tessera_probe_open(change->name, change->conninfo);
 	there = tessera_node_facts(connection);
@@ -280,18 +283,6 @@ check_newcomer(const TesseraChange *change, const TesseraNodeFacts *here, bool *
 	check_contents(change->name, connection, *former);
 	tessera_probe_close(connection);
 	return there;
-}
-
-void
-tessera_newcomer_check(const TesseraRouting *routing, const TesseraChange *change, TesseraNewcomer *newcomer)
-{
-	char	   *script;
-
-	newcomer->here = tessera_node_facts_here();
-	newcomer->there = check_newcomer(change, newcomer->here, &newcomer->former);
-	check_reader(routing, change->name);
-	script = tessera_schema_script(tessera_admin_value("SELECT conninfo FROM tessera.node WHERE is_config", 0, NULL));
-	newcomer->script = psprintf("%s%s", script, tessera_database_script(newcomer->there->database));
 }
 
 /* The newcomer's rows here. Returns its node_id, as text too. */
@@ -330,13 +321,13 @@ send_table(const TesseraRouting *routing, int32 node_id, const char *table, cons
 		tessera_call_join_rows(tessera_writing(tessera_to_node(node_id)), table, rows, NULL);
 }
 
-/* Chunks can be a million: in batches. By a snapshot of now: this transaction may have changed them (give_up_shard.c). */
+/* Chunks can be a million: in batches. */
 static void
 send_chunks(const TesseraRouting *routing, int32 node_id)
 {
 	Portal		portal = SPI_cursor_open_with_args(NULL,
 												   "SELECT array_agg(s.chunk) FROM (SELECT c AS chunk, row_number() OVER () AS i FROM tessera.chunk "
-												   "c) s GROUP BY s.i / " CHUNK_BATCH, 0, NULL, NULL, NULL, false, 0);
+												   "c) s GROUP BY s.i / " CHUNK_BATCH, 0, NULL, NULL, NULL, true, 0);
 
 	for (;;)
 	{
@@ -353,9 +344,9 @@ send_chunks(const TesseraRouting *routing, int32 node_id)
 	SPI_cursor_close(portal);
 }
 
-/* Rows of a replicated table, as the source has them; its writers are locked out until this transaction ends. */
+/* Rows of a replicated table, whose writers are locked out on its lead until this transaction ends. */
 static void
-fill_copy(int32 source, const char *name, int32 node_id)
+fill_copy(const TesseraTable *table, const char *name, int32 node_id)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "tessera rows of a table", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext before = MemoryContextSwitchTo(context);
@@ -366,7 +357,7 @@ fill_copy(int32 source, const char *name, int32 node_id)
 		TesseraReplicatedRowsAnswer answer;
 
 		CHECK_FOR_INTERRUPTS();
-		tessera_call_replicated_rows(tessera_to_node(source), name, block, &answer);
+		tessera_call_replicated_rows(tessera_to_node(table->node_id), name, block, &answer);
 		block = answer.next;
 		if (strcmp(answer.batch, "{}") != 0)
 			tessera_call_apply_replicated(tessera_writing(tessera_to_node(node_id)), answer.batch, "", true);
@@ -376,10 +367,7 @@ fill_copy(int32 source, const char *name, int32 node_id)
 	MemoryContextDelete(context);
 }
 
-/*
- * Who writes next to a table that is filled here waits for this transaction, and then learns of the newcomer from the lead. A newcomer in the place
- * of a lost shard may be the lead itself: then nobody can write, and the rows are those of this node.
- */
+/* Who writes next to a table that is filled here waits for this transaction, and then learns of the newcomer from the lead. */
 static void
 fill_copies(const TesseraRouting *routing, int32 node_id, const char *node_id_text)
 {
@@ -389,36 +377,34 @@ fill_copies(const TesseraRouting *routing, int32 node_id, const char *node_id_te
 	for (int i = 0; i < routing->ntables; i++)
 	{
 		const TesseraTable *table = tessera_routing_table_at(routing, i);
-		int32		source = table->node_id == node_id ? routing->self : table->node_id;
 		bool		has_rows;
 		char	   *name;
 
 		if (!table->replicated)
 			continue;
 		name = tessera_quote_qualified(get_namespace_name(get_rel_namespace(table->relid)), get_rel_name(table->relid));
-		tessera_call_lock_for_sharding(tessera_writing(tessera_to_node(source)), name, &has_rows);
-		if (source != routing->self)
-			tessera_call_learn_node(tessera_writing(tessera_to_node(source)), row);
+		tessera_call_lock_for_sharding(tessera_writing(tessera_to_node(table->node_id)), name, &has_rows);
+		if (table->node_id != routing->self)
+			tessera_call_learn_node(tessera_writing(tessera_to_node(table->node_id)), row);
 		tessera_call_mark_replicated(tessera_writing(tessera_to_node(node_id)), &table->table_id, true, "", "");
 		if (has_rows)
-			fill_copy(source, name, node_id);
+			fill_copy(table, name, node_id);
 	}
 }
 
-void
-tessera_newcomer_join(const TesseraChange *change, const TesseraNewcomer *newcomer, bool slots, const char *node_id_text)
+/* The newcomer's side, all in this distributed transaction. */
+static void
+join_there(const TesseraRouting *routing, const TesseraChange *change, bool shard, int32 node_id, const char *node_id_text,
+		   const TesseraNodeFacts *here, const TesseraNodeFacts *there, const char *script, bool former)
 {
-	const TesseraRouting *routing = tessera_routing();
-	const TesseraNodeFacts *here = newcomer->here;
-	int32		node_id = atoi(node_id_text);
 	const char *self[] = {node_id_text, change->name};
 	const char *identity;
 	TesseraConnection *connection;
 
 	connection = tessera_participant_unlisted(node_id, change->name, change->conninfo);
-	if (newcomer->there->extension == NULL)
+	if (there->extension == NULL)
 		(void) tessera_connection_run(connection, psprintf("CREATE EXTENSION tessera VERSION %s", quote_literal_cstr(here->extension)), 0, NULL);
-	if (newcomer->former)
+	if (former)
 	{
 		pg_uuid_t  *cluster_id = DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(here->cluster_id)));
 
@@ -426,20 +412,19 @@ tessera_newcomer_join(const TesseraChange *change, const TesseraNewcomer *newcom
 								  tessera_admin_value(psprintf("SELECT coalesce(array_agg(s.nspname), '{}') FROM (%s) s",
 															   tessera_user_schemas_sql), 0, NULL));
 	}
-	tessera_call_run_script(tessera_writing(tessera_to_node(node_id)), newcomer->script);
+	tessera_call_run_script(tessera_writing(tessera_to_node(node_id)), script);
 	send_table(routing, node_id, "node", "t.node_id");
 	send_table(routing, node_id, "schema_placement", "t.schema_name");
 	send_table(routing, node_id, "table_group", "t.group_id");
 	send_table(routing, node_id, "cluster_table", "t.table_id");
 	send_table(routing, node_id, "setting", "t.name");
 	send_chunks(routing, node_id);
-	if (slots)
+	if (shard)
 		tessera_advisory_share(node_id);
 	send_table(routing, node_id, "advisory_home", "t.slot");
-	identity = tessera_admin_value("SELECT ROW(true, i.cluster_id, i.cluster, $1::int4, $2::text, false, n.conninfo, i.term, 0::oid, 0,"
-								   " o.incarnation, '', 0)::tessera.identity"
-								   " FROM tessera.identity i JOIN tessera.node n ON n.is_config JOIN tessera.node o ON o.node_id = $1::int4", 2,
-								   self);
+	identity = tessera_admin_value("SELECT ROW(true, i.cluster_id, i.cluster, $1::int4, $2::text, false, n.conninfo, i.term, 0::oid, 0, 1, '', "
+								   "0)::tessera.identity"
+									 " FROM tessera.identity i JOIN tessera.node n ON n.is_config", 2, self);
 	tessera_call_join(tessera_writing(tessera_to_node(node_id)), identity);
 	fill_copies(routing, node_id, node_id_text);
 	tessera_injection("add_node_filled");
@@ -451,20 +436,23 @@ tessera_add_node(TesseraChange *change, bool shard)
 {
 	const TesseraRouting *routing = tessera_require_cluster();
 	TesseraSpi	access;
-	TesseraNewcomer newcomer;
+	TesseraNodeFacts *here;
+	TesseraNodeFacts *there;
+	char	   *script;
 	char	   *node_id_text;
 	int32		node_id;
+	bool		former;
 
-	tessera_require_clean_transaction();
+	require_clean_transaction();
 	tessera_spi_begin(&access);
 	tessera_registry_lock();
-	if (tessera_registered(change->name) != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_DUPLICATE_OBJECT),
-				 errmsg("node \"%s\" exists already", change->name)));
-	tessera_newcomer_check(routing, change, &newcomer);
-	node_id = register_here(change, newcomer.there, shard, &node_id_text);
-	tessera_newcomer_join(change, &newcomer, shard, node_id_text);
+	here = tessera_node_facts_here();
+	there = check_newcomer(change, here, &former);
+	check_reader(routing, change->name);
+	script = tessera_schema_script(tessera_admin_value("SELECT conninfo FROM tessera.node WHERE is_config", 0, NULL));
+	script = psprintf("%s%s", script, tessera_database_script(there->database));
+	node_id = register_here(change, there, shard, &node_id_text);
+	join_there(tessera_routing(), change, shard, node_id, node_id_text, here, there, script, former);
 	tessera_announce_others(node_id, tessera_reload_call());
 	if (shard)
 		tessera_round_after_commit();

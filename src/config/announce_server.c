@@ -89,29 +89,20 @@ count_addresses(const PQconninfoOption *options)
 	return n;
 }
 
-char **
-tessera_conninfo_addresses(const char *conninfo, int *n)
-{
-	PQconninfoOption *options = PQconninfoParse(conninfo, NULL);
-	char	  **addresses;
-
-	*n = 0;
-	if (options == NULL)
-		return NULL;
-	*n = count_addresses(options);
-	addresses = palloc(sizeof(char *) * *n);
-	for (int i = 0; i < *n; i++)
-		addresses[i] = single_conninfo(options, i);
-	PQconninfoFree(options);
-	return addresses;
-}
-
 void
 tessera_announce_incarnation(const char *name, const char *conninfo, int incarnation)
 {
+	PQconninfoOption *options = PQconninfoParse(conninfo, NULL);
+	char	  **addresses;
 	int			n;
-	char	  **addresses = tessera_conninfo_addresses(conninfo, &n);
 
+	if (options == NULL)
+		return;
+	n = count_addresses(options);
+	addresses = palloc(sizeof(char *) * n);
+	for (int i = 0; i < n; i++)
+		addresses[i] = single_conninfo(options, i);
+	PQconninfoFree(options);
 	for (int i = 0; i < n; i++)
 		tessera_announce(name, addresses[i], tessera_hello_text(tessera_require_cluster(), incarnation, MyProcPid));
 }

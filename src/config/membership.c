@@ -126,8 +126,7 @@ tessera_set_config_conninfo(const char *conninfo)
 const char *
 tessera_serve_membership(const TesseraMembershipArgs *args)
 {
-	TesseraChange change = {.action = args->action,.name = args->name,.conninfo = args->conninfo,.force = args->force,.by = args->by,
-	.confirm = args->confirm};
+	TesseraChange change = {.action = args->action,.name = args->name,.conninfo = args->conninfo,.force = args->force,.by = args->by};
 
 	tessera_require_internal();
 	return tessera_membership_change(&change);
@@ -161,8 +160,6 @@ tessera_membership_change(TesseraChange *change)
 		return tessera_cancel_removal(change);
 	if (strcmp(change->action, "remove_router") == 0)
 		return tessera_remove_node(change, false);
-	if (strcmp(change->action, "give_up_shard") == 0)
-		return tessera_give_up_shard(change);
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("unknown membership change \"%s\"", change->action)));

@@ -14,13 +14,12 @@
 
 typedef struct TesseraChange
 {
-	const char *action;			/* add_shard, add_router, update_node, remove_shard, remove_router, give_up_shard, ... */
+	const char *action;			/* add_shard, add_router, update_node, remove_shard, remove_router */
 	const char *name;
 	const char *conninfo;		/* NULL where there is none */
 	bool		force;
 	bool		drained;		/* remove_drained: only if the shard is still marked, and nothing is waited for */
 	const char *by;				/* for the changelog; set by tessera_membership_change if NULL */
-	const char *confirm;		/* give_up_shard: what it has returned before; NULL: it only says what would be lost */
 } TesseraChange;
 
 typedef struct TesseraRegistered
@@ -116,29 +115,6 @@ extern void tessera_conninfo_check(const char *conninfo);
  */
 extern void tessera_name_check(const char *what, const char *name);
 
-/* ---- add_node.c: how a database joins, as a new node or in the place of a lost shard (give_up_shard.c) ---- */
-
-/* A database that is to join: what this node and that one are, the schema that it gets, and whether it was removed from this cluster once. */
-typedef struct TesseraNewcomer
-{
-	TesseraNodeFacts *here;
-	TesseraNodeFacts *there;
-	char	   *script;
-	bool		former;
-} TesseraNewcomer;
-
-/* ERROR 25001 if this transaction has changed anything, but by the join of another node: the schema is read in another one. */
-extern void tessera_require_clean_transaction(void);
-
-/* Looks at the database that change->conninfo leads to, and refuses it if it cannot join. The registry is locked, access open. */
-extern void tessera_newcomer_check(const TesseraRouting *routing, const TesseraChange *change, TesseraNewcomer *newcomer);
-
-/*
- * It joins, in this distributed transaction, as the node of that number, whose row is written. slots: it gets a share of the slots of advisory locks.
- * Access must be open.
- */
-extern void tessera_newcomer_join(const TesseraChange *change, const TesseraNewcomer *newcomer, bool slots, const char *node_id_text);
-
 /* ---- schema_script.c ---- */
 
 /*
@@ -182,8 +158,6 @@ extern const char *tessera_reload_call(void);
  */
 extern void tessera_announce_incarnation(const char *name, const char *conninfo, int incarnation);
 
-/* One conninfo for each address that the conninfo lists, palloc'd; *n: how many, 0 if libpq cannot parse it. */
-extern char **tessera_conninfo_addresses(const char *conninfo, int *n);
 
 /* ---- create_cluster.c ---- */
 
@@ -236,8 +210,6 @@ extern char *tessera_add_node(TesseraChange *change, bool shard);
 extern char *tessera_update_node_change(TesseraChange *change);
 extern char *tessera_remove_node(TesseraChange *change, bool shard);
 extern char *tessera_cancel_removal(TesseraChange *change);
-
-extern char *tessera_give_up_shard(TesseraChange *change);
 
 /*
  * ERROR unless the database that was looked at is that node of this cluster (its id as text). Its name may be another: databases can be renamed.

@@ -47,8 +47,9 @@
 #define LOCK_MS "1000"			/* for each lock; the hand-over is tried again */
 
 
-List *
-tessera_sequences_of(const char *schema)
+/* The sequences of the cluster in a schema, by name. In the current context. */
+static List *
+sequences_of(const char *schema)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	const TesseraRouting *routing = tessera_routing_or_error();
@@ -131,7 +132,7 @@ tessera_serve_sequences_give(const TesseraSequencesGiveArgs *args)
 	tessera_commit_all_durably();
 	(void) tessera_routing_refresh(REFRESH_MS);
 	require_home(args->schema_name, args->mod);
-	sequences = tessera_sequences_of(args->schema_name);
+	sequences = sequences_of(args->schema_name);
 	lock_sequences(sequences);
 	initStringInfo(&json);
 	appendStringInfoChar(&json, '{');

@@ -68,9 +68,4 @@ extern bool tessera_sequence_read_here(Oid sequence, Datum *values, bool *nulls)
 /* The same; *current: this node was the home then, as far as it knows, and was not handing it over. */
 extern bool tessera_sequence_read_current(Oid sequence, Datum *values, bool *nulls, bool *current);
 
-/* ---- sequence_follow.c ---- */
-
-/* OidList of the sequences of the cluster in a schema, by name, in the current context. ERROR 3F000: there is no such schema. */
-extern List *tessera_sequences_of(const char *schema);
-
 #endif							/* TESSERA_SEQUENCE_PRIVATE_H */

@@ -23,13 +23,11 @@
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
-#include "utils/jsonb.h"
 
 #include "catalog/change.h"
 #include "catalog/migration_row.h"
 #include "catalog/placement_ranges.h"
 #include "common/injection.h"
-#include "common/privilege.h"
 #include "common/spi_row.h"
 #include "catalog/migration_row.h"
 #include "catalog/placement_ranges.h"
@@ -317,9 +315,8 @@ was_asked_for(const Missing *now, int n, const Missing *asked)
 	return now->n == 0;
 }
 
-/* Of the group this shard owns its chunks; the rest is to be deleted, but where there is no row at all. */
 static void
-write_placement(const TesseraRouting *routing, const TesseraGroup *group, TesseraPlacementRow *row, bool has_no_row)
+write_placement(const TesseraRouting *routing, const TesseraGroup *group, TesseraPlacementRow *row)
 {
 	TesseraKeySpace *ks = tessera_group_keyspace(routing, group);
 	TesseraRange whole = {0};
@@ -332,32 +329,8 @@ write_placement(const TesseraRouting *routing, const TesseraGroup *group, Tesser
 	row->deletions = &whole;
 	for (int i = 0; i < row->nowned; i++)
 		tessera_ranges_remove(ks, &row->ndeletions, &row->deletions, &row->owned[i]);
-	if (has_no_row)
-		row->ndeletions = 0;
 	row->ngates = 0;
 	tessera_placement_write(row);
-}
-
-/*
- * A database joins in the place of a lost shard (config/give_up_shard.c). It has no row, so there is nothing to find out, and nothing to delete. In
- * the transaction in which it joins, after that.
- */
-void
-tessera_serve_take_lost_place(const TesseraTakeLostPlaceArgs *args)
-{
-	const TesseraRouting *routing;
-
-	tessera_require_internal();
-	take_registration(tessera_routing_or_error()->incarnation, JsonbToCString(NULL, &args->unfinished->root, 0));
-	routing = tessera_routing_or_error();
-	for (int i = 0; i < routing->ngroups; i++)
-	{
-		const TesseraGroup *group = tessera_routing_group(routing, i);
-		TesseraPlacementRow *row = tessera_placement_lock(&group->group_id);
-
-		write_placement(routing, group, row, true);
-	}
-	tessera_catalog_changed();
 }
 
 /* The recipient rows: what they brought is owned by now, or to be deleted. */
@@ -398,7 +371,7 @@ write_placements(bool force, int n, const Missing *asked)
 		}
 	}
 	for (int i = 0; i < ngroups; i++)
-		write_placement(routing, tessera_routing_group(routing, i), rows[i], false);
+		write_placement(routing, tessera_routing_group(routing, i), rows[i]);
 	discard_received();
 	tessera_spi_begin(&spi);
 	tessera_spi_run("UPDATE tessera.identity SET timeline = $1", SPI_OK_UPDATE, 1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(own_timeline())},

@@ -21,7 +21,7 @@ KINDS = {
 FUNCTIONS = {
     ("src/config/add_node.c", "check_contents"): "asks a database that may be without the extension",
     ("src/config/add_node.c", "is_former"): "asks a database that is no node",
-    ("src/config/add_node.c", "tessera_newcomer_join"): "CREATE EXTENSION: before it there is no call",
+    ("src/config/add_node.c", "join_there"): "CREATE EXTENSION: before it there is no call",
     ("src/config/node_check.c", "tessera_node_facts"): "asks a database that may be without the extension",
     ("src/config/node_check.c", "tessera_node_check"): "asks a database that may be without the extension",
     ("src/ddl/operation.c", "clean_once"): "DROP INDEX CONCURRENTLY is refused in functions",
