@@ -56,6 +56,7 @@ COMMENT ON VIEW tessera.sessions IS
 COMMENT ON COLUMN tessera.sessions.id IS 'what tessera.start_session() has returned';
 COMMENT ON COLUMN tessera.sessions.role IS 'whose it is';
 COMMENT ON COLUMN tessera.sessions.number IS 'its last transaction number';
+COMMENT ON COLUMN tessera.sessions.started IS 'when';
 COMMENT ON COLUMN tessera.sessions.last_use IS 'as far as it was written, or the nodes that have answered have noted';
 COMMENT ON COLUMN tessera.sessions.node IS 'where a process uses it; null: none does, or its node did not answer';
 COMMENT ON COLUMN tessera.sessions.pid IS 'that process';

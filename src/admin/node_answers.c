@@ -5,17 +5,31 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
+#include "catalog/namespace.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/tuplestore.h"
 
+#include "common/privilege.h"
 #include "routing/routing.h"
 #include "transaction/ask_nodes.h"
 
 PG_FUNCTION_INFO_V1(tessera_node_answers);
 
 #define ANSWER_MS 5000			/* that all of them have together */
+
+/* Who has been given the view that shows it may call it, too. */
+static bool
+may_read_health(void)
+{
+	Oid			health = get_relname_relid("health", get_namespace_oid("tessera", false));
+
+	return OidIsValid(health) && pg_class_aclcheck(health, GetUserId(), ACL_SELECT) == ACLCHECK_OK;
+}
 
 /*
  * node_answers(): node_id, node, trouble (null: it has answered), took_ms, of all others. Nothing on a standby, for which nobody would take
@@ -29,6 +43,11 @@ tessera_node_answers(PG_FUNCTION_ARGS)
 	TesseraNodeReply *replies;
 	int			n = 0;
 
+	if (!tessera_is_admin(GetUserId()) && !may_read_health())
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for function %s", "node_answers"),
+				 errhint("Members of tessera_admin may call it, and who may read tessera.health.")));
 	InitMaterializedSRF(fcinfo, 0);
 	if (routing == NULL)
 		return (Datum) 0;

@@ -208,8 +208,12 @@ tessera_subscription_before_end(void)
 	{
 		const TesseraSubscribed *first = linitial(list);
 
-		/* a commit of nothing: core disables it because of an error only when the worker has begun to work */
-		if (!TransactionIdIsValid(GetTopTransactionIdIfAny()) && is_disabled_on_error(MyLogicalRepWorker->subid))
+		/*
+		 * A commit of nothing, of the worker itself: core disables it because of an error only when it has begun to work. One of the publisher's
+		 * transactions that has found no row to change here would be taken for applied.
+		 */
+		if (!TransactionIdIsValid(GetTopTransactionIdIfAny()) && replorigin_session_origin_lsn == InvalidXLogRecPtr &&
+			is_disabled_on_error(MyLogicalRepWorker->subid))
 			return;
 		if (only_disables(MyLogicalRepWorker->subid))
 		{

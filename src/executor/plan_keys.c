@@ -9,12 +9,12 @@
 #include "postgres.h"
 
 #include "access/nbtree.h"
-#include "access/transam.h"
 #include "executor/executor.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
 #include "parser/parsetree.h"
 #include "utils/array.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 
 #include "executor/ownership.h"
@@ -51,13 +51,35 @@ table_of(Walk *walk, Index rti)
 
 /* ---- values ---- */
 
+/*
+ * Casts that have a value for each value. Whatever else is computed here may fail where the statement does not: it may be guarded by a condition, or
+ * stand where no row comes.
+ */
 static bool
-is_users_function(Oid function, void *context)
+may_fail(Oid function, void *context)
 {
-	return function >= FirstNormalObjectId;
+	switch (function)
+	{
+		case F_INT4_INT2:
+		case F_INT8_INT2:
+		case F_INT8_INT4:
+		case F_NUMERIC_INT2:
+		case F_NUMERIC_INT4:
+		case F_NUMERIC_INT8:
+		case F_FLOAT4_INT2:
+		case F_FLOAT4_INT4:
+		case F_FLOAT4_INT8:
+		case F_FLOAT8_INT2:
+		case F_FLOAT8_INT4:
+		case F_FLOAT8_INT8:
+		case F_FLOAT8_FLOAT4:
+			return false;
+		default:
+			return true;
+	}
 }
 
-/* True if the expression needs more than the statement's parameters and the system's own functions, or would run a user's code. */
+/* True if the expression needs more than the statement's parameters and casts that cannot fail. */
 static bool
 is_unknown(Node *node, void *context)
 {
@@ -68,9 +90,7 @@ is_unknown(Node *node, void *context)
 		case T_Const:
 		case T_RelabelType:
 		case T_FuncExpr:
-		case T_OpExpr:
 		case T_ArrayExpr:
-		case T_CoerceViaIO:
 		case T_ArrayCoerceExpr:
 		case T_CaseTestExpr:	/* of an ArrayCoerceExpr */
 		case T_List:
@@ -82,7 +102,7 @@ is_unknown(Node *node, void *context)
 		default:
 			return true;
 	}
-	return check_functions_in_node(node, is_users_function, NULL) || expression_tree_walker(node, is_unknown, context);
+	return check_functions_in_node(node, may_fail, NULL) || expression_tree_walker(node, is_unknown, context);
 }
 
 /* False: the value is not known. */
@@ -116,7 +136,7 @@ add_elements(List *values, Datum array, Oid element_type, Oid type)
 	int			n;
 
 	get_typlenbyvalalign(element_type, &typlen, &typbyval, &typalign);
-	deconstruct_array(DatumGetArrayTypeP(array), element_type, typlen, typbyval, typalign, &elements, &nulls, &n);
+	deconstruct_array(DatumGetArrayTypeP(array), ARR_ELEMTYPE(DatumGetArrayTypeP(array)), typlen, typbyval, typalign, &elements, &nulls, &n);
 	for (int i = 0; i < n; i++)
 	{
 		Datum		value;

@@ -125,7 +125,7 @@ targets_of_array(const TesseraRouting *routing, const TesseraTable *table, Datum
 	int			n;
 
 	get_typlenbyvalalign(element_type, &typlen, &typbyval, &typalign);
-	deconstruct_array(values, element_type, typlen, typbyval, typalign, &elements, &nulls, &n);
+	deconstruct_array(values, ARR_ELEMTYPE(values), typlen, typbyval, typalign, &elements, &nulls, &n);
 	targets->n = 0;
 	for (int i = 0; i < n && targets->n < owners->n; i++)
 	{

@@ -9,6 +9,7 @@
 
 #include <limits.h>
 
+#include "access/parallel.h"
 #include "access/xact.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -91,7 +92,8 @@ count_from(int next)
 static bool
 is_said_by_client(GucSource source)
 {
-	if (source >= PGC_S_INTERACTIVE && source != PGC_S_TEST)
+	/* a parallel worker is told what its leader has */
+	if (IsParallelWorker() || (source >= PGC_S_INTERACTIVE && source != PGC_S_TEST))
 		return true;
 	GUC_check_errdetail("It is set by SET alone, on the connection that works for the session.");
 	return false;
@@ -193,7 +195,7 @@ check_number(char **value, void **extra, GucSource source)
 	if (!is_said_by_client(source))
 		return false;
 	/* set back at the end of a transaction it counts for nothing */
-	if (numbering.has_session || !IsTransactionState())
+	if (numbering.has_session || !IsTransactionState() || IsParallelWorker())
 		return true;
 	GUC_check_errdetail("The connection works for no session: SET tessera.session first.");
 	return false;

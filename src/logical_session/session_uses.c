@@ -291,7 +291,8 @@ tessera_session_use_note(void)
 
 	if (session == NULL && place == NULL)
 		return;
-	if (IsParallelWorker() || tessera_internal_connection())
+	/* ROLLBACK of a transaction that has failed is no use: nothing comes after it that would end it */
+	if (IsParallelWorker() || tessera_internal_connection() || !IsTransactionState())
 		return;
 	if (place != NULL && (session == NULL || place->role != GetOuterUserId() || memcmp(&place->session, session, sizeof(pg_uuid_t)) != 0))
 		leave();

@@ -25,6 +25,7 @@
 #include "optimizer/tlist.h"
 #include "parser/parsetree.h"
 #include "utils/lsyscache.h"
+#include "utils/typcache.h"
 
 #include "common/version_compat.h"
 #include "executor/system_row.h"
@@ -223,6 +224,27 @@ is_value(Node *node)
 	return !needs_row_walker(node, NULL) && !contain_volatile_functions(node);
 }
 
+/*
+ * The Var below labels that leave open which values are equal. A text as bpchar or as citext is another matter: what these find equal has different
+ * keys. NULL: there is none.
+ */
+static Var *
+labelled_var(Node *node)
+{
+	Var		   *var = (Var *) tessera_unlabelled(node);
+	TypeCacheEntry *type;
+
+	if (var == NULL || !IsA(var, Var))
+		return NULL;
+	if ((Node *) var == node)
+		return var;
+	type = lookup_type_cache(exprType(node), TYPECACHE_EQ_OPR);
+	if (OidIsValid(type->eq_opr) &&
+		!tessera_is_equality(type->eq_opr, exprCollation(node), getBaseType(exprType((Node *) var)), exprCollation((Node *) var)))
+		return NULL;
+	return var;
+}
+
 /* Vars through joins' alias lists: unplanned queries name join columns by the join. NULL if it is no plain column. */
 static Var *
 resolve_join_var(Query *query, Var *var)
@@ -230,14 +252,12 @@ resolve_join_var(Query *query, Var *var)
 	while (var->varlevelsup == 0)
 	{
 		RangeTblEntry *rte = rt_fetch(var->varno, query->rtable);
-		Node	   *alias;
 
 		if (rte->rtekind != RTE_JOIN || var->varattno <= 0)
 			return var;
-		alias = tessera_unlabelled(list_nth(rte->joinaliasvars, var->varattno - 1));
-		if (alias == NULL || !IsA(alias, Var))
+		var = labelled_var(list_nth(rte->joinaliasvars, var->varattno - 1));
+		if (var == NULL)
 			return NULL;
-		var = (Var *) alias;
 	}
 	return var;
 }
@@ -246,10 +266,10 @@ resolve_join_var(Query *query, Var *var)
 static int
 column_of_node(Context *context, Node *node, bool *outer)
 {
-	Var		   *var = (Var *) tessera_unlabelled(node);
+	Var		   *var = labelled_var(node);
 	Query	   *query;
 
-	if (var == NULL || !IsA(var, Var) || var->varattno <= 0 || var->varlevelsup >= list_length(context->ancestors))
+	if (var == NULL || var->varattno <= 0 || var->varlevelsup >= list_length(context->ancestors))
 		return -1;
 	query = list_nth(context->ancestors, var->varlevelsup);
 	*outer = var->varlevelsup > 0;

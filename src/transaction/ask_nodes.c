@@ -61,8 +61,11 @@ libpq_trouble(const Asked *asked)
 {
 	const char *message = PQerrorMessage(asked->pg);
 
-	for (const char *next = message; next != NULL; next = strstr(message, "failed: "))
-		message = next == message ? message : next + strlen("failed: ");
+	/* before it has connected it says the host of the conninfo */
+	if (strncmp(message, "could not translate host name", strlen("could not translate host name")) == 0)
+		return "its host name cannot be resolved";
+	for (const char *next; (next = strstr(message, "failed: ")) != NULL;)
+		message = next + strlen("failed: ");
 	return *message ? pnstrdup(message, strcspn(message, "\n")) : "the connection was lost";
 }
 
@@ -196,7 +199,15 @@ wait_and_serve(const Question *question, TimestampTz deadline)
 	for (int i = 0; i < question->n; i++)
 		if (question->asked[i].pg != NULL)
 		{
-			AddWaitEventToSet(set, wanted_events(&question->asked[i]), PQsocket(question->asked[i].pg), NULL, &question->asked[i]);
+			/* which may flush, and so find the connection closed */
+			uint32		events = wanted_events(&question->asked[i]);
+
+			if (PQsocket(question->asked[i].pg) == PGINVALID_SOCKET)
+			{
+				end(question, &question->asked[i], libpq_trouble(&question->asked[i]));
+				continue;
+			}
+			AddWaitEventToSet(set, events, PQsocket(question->asked[i].pg), NULL, &question->asked[i]);
 			waiting++;
 		}
 	if (waiting > 0 && wait > 0)

@@ -689,7 +689,6 @@ tessera_transaction_digits(void)
 static void
 end_list(void)
 {
-	at_hand.digits[0] = '\0';
 	for (int i = 0; i < at_hand.nparticipants; i++)
 		if (at_hand.participants[i].unlisted)
 			tessera_connection_close(at_hand.participants[i].connection);
@@ -740,6 +739,8 @@ static void
 end_transaction(void (*end) (TesseraTransaction *transaction))
 {
 	tessera_constraint_modes_forget(&at_hand);
+	/* also of a transaction of this node alone: they are written in it, and no other's */
+	at_hand.digits[0] = '\0';
 	if (at_hand.nparticipants == 0)
 		return;
 	end(&at_hand);

@@ -16,6 +16,8 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/latch.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -46,6 +48,7 @@ PG_FUNCTION_INFO_V1(tessera_resolve_transactions);
 #define RESOLVER_AGAIN_MS 5000L
 #define PRUNE_PAUSE_MS 30000L
 #define PRUNE_AGAIN_MS 100L
+#define BUSY_MS 10L				/* until a part that another one finishes is looked at again */
 
 /* Of this database, oldest first. */
 #define LIST_SQL \
@@ -204,6 +207,18 @@ typedef struct Finishing
 	int32		node_id;
 } Finishing;
 
+/* The part of a transaction on the node, if its coordinator says that it was committed. */
+static void
+finish_part(const Finishing *finishing, const char *gid)
+{
+	char	   *transaction = pnstrdup(gid, strrchr(gid, '_') - gid);
+	int32		coordinator = pg_strtoint32(strrchr(transaction, '_') + 1);
+
+	if (tessera_ask_outcome(finishing->routing, coordinator, transaction, NULL) == 'c')
+		tessera_finish_part(finishing->routing, finishing->node_id, gid, true, tessera_ask_commit_time(coordinator, transaction),
+							tessera_commit_timeout);
+}
+
 static void
 run_finishing(void *arg)
 {
@@ -220,16 +235,33 @@ run_finishing(void *arg)
 		appendStringInfo(&gids, "%c" TESSERA_GID_PREFIX "%s_%d_%d", i > 0 ? ',' : '{', finishing->digits,
 						 tessera_routing_node_at(routing, i)->node_id, finishing->node_id);
 	appendStringInfoChar(&gids, '}');
-	tessera_call_unfinished_transactions(tessera_to_node(finishing->node_id), gids.data, &unfinished);
+	tessera_call_unfinished_transactions(tessera_within(tessera_to_node(finishing->node_id), tessera_commit_timeout), gids.data, &unfinished);
 	deconstruct_array(DatumGetArrayTypeP(OidInputFunctionCall(F_ARRAY_IN, unfinished, TEXTOID, -1)), TEXTOID, -1, false, TYPALIGN_INT, &elements,
 					  NULL, &n);
 	for (int i = 0; i < n; i++)
-	{
-		char	   *gid = TextDatumGetCString(elements[i]);
-		char	   *transaction = pnstrdup(gid, strrchr(gid, '_') - gid);
-		int32		coordinator = pg_strtoint32(strrchr(transaction, '_') + 1);
+		finish_part(finishing, TextDatumGetCString(elements[i]));
+}
 
-		tessera_finish_part(routing, finishing->node_id, gid, true, tessera_ask_commit_time(coordinator, transaction), tessera_commit_timeout);
+/* Until nobody has a part of it there any more: another one, who finishes it at the moment, is waited for as long as it may take. */
+static ErrorData *
+finish_there(Finishing *finishing)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_commit_timeout);
+
+	for (;;)
+	{
+		ErrorData  *error = tessera_try(run_finishing, finishing);
+
+		/* another one was faster */
+		if (error == NULL || error->sqlerrcode == ERRCODE_UNDEFINED_OBJECT)
+			return NULL;
+		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+			ReThrowError(error);
+		if (error->sqlerrcode != ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE || GetCurrentTimestamp() >= deadline)
+			return error;
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, BUSY_MS, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
 	}
 }
 
@@ -242,13 +274,10 @@ tessera_finish_committed(const char *digits)
 	{
 		const TesseraNode *node = tessera_routing_node_at(routing, i);
 		Finishing	finishing = {routing, digits, node->node_id};
-		ErrorData  *error = tessera_try(run_finishing, &finishing);
+		ErrorData  *error = finish_there(&finishing);
 
-		/* another one was faster */
-		if (error == NULL || error->sqlerrcode == ERRCODE_UNDEFINED_OBJECT)
+		if (error == NULL)
 			continue;
-		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
-			ReThrowError(error);
 		ereport(WARNING,
 				(errcode(error->sqlerrcode),
 				 errmsg("the transaction was committed, but what it has written on node \"%s\" may not be visible yet: %s",

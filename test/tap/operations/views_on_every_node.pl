@@ -14,7 +14,7 @@ my @same = qw(advisory_locks ddl_operations prepared_transactions schemas tables
 # compared below
 my @of_this_node = qw(distributed_transactions health internal_sessions node_connections range_deletions stat_notifications stat_progress_migration
 	stat_routing);
-my @in_part = qw(chunks clocks routers shards);
+my @in_part = qw(chunks clocks routers sessions shards);
 
 my $c = TesseraCluster->new('views');
 $c->create(shards => 2, routers => 1);
@@ -45,6 +45,7 @@ $parts->{shards} = 'name, node_id, is_config, draining, database, timeline';
 $parts->{chunks} = 'table_name::text, min, max, shard, major, minor, jumbo';
 $parts->{routers} = 'name, node_id, is_config, database, timeline';
 $parts->{clocks} = 'node';
+$parts->{sessions} = 'id, role, number, started';
 foreach my $view (sort keys %$parts)
 {
 	my $sql = "SELECT x::text FROM (SELECT $parts->{$view} FROM tessera.$view) AS x ORDER BY 1";

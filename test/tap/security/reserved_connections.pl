@@ -109,7 +109,7 @@ sub hello
 
 is(hello(0), 'refused', 'a client of another node');
 is(hello(WORKER), 'greeted', 'a worker of another node');
-push @superusers, $c->session('s1') while hello(WORKER) eq 'greeted' && @superusers < 2 * RESERVED;
+push @superusers, $c->session('s1') while hello(WORKER) eq 'greeted' && @superusers < SLOTS;
 is(hello(WORKER), 'refused', 'not for ever');
 is($c->error_of($c->node('s1'), 'SELECT 1'), '', 'superusers have the rest');
 $_->quit foreach splice @superusers;

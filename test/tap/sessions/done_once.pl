@@ -266,6 +266,44 @@ is($c->finish($holder) =~ /ERROR/, '', 'the first attempt commits');
 my $error = $c->ended($retry);
 like($error, qr/TS005/, 'and learns that it was committed');
 
+# ---- the next transaction of a connection has other parts than the one before ----
+
+my %at;
+foreach my $row (split /\n/, $c->query('s1', q{SELECT g, tessera.range_owner('acc', g) FROM generate_series(1, 100) g}))
+{
+	my ($id, $owner) = split /\|/, $row;
+	push @{ $at{$owner} }, $id;
+}
+ok($at{s1} && $at{s2}, 'rows on both shards');
+$number++;
+# all of it on one node, if the session's home is there: what it has recorded is no other transaction's
+my $home = $c->query('s1', "SELECT tessera.range_owner('tessera_session.session', '$session'::uuid)");
+my $mixed = $c->session($home, on_error_stop => 0);
+$mixed->query("SET tessera.session = '$session'; SET tessera.txn_number = $number");
+$mixed->query("UPDATE acc SET n = n + 1 WHERE id = $at{$home}[0]");
+$mixed->query('SET tessera.txn_number = 0');
+$sum = $c->query('s1', $all);
+$c->query($home, "SELECT tessera_test.injection_set('commit_prepared', 'pause')");
+$mixed->query_until(qr/begun/, "\\echo begun\nBEGIN; UPDATE acc SET n = n + 1 WHERE id IN ($at{s1}[1], $at{s2}[1]); COMMIT;\n");
+ok($c->paused_at($home, 'commit_prepared'), 'a transaction is prepared and not decided');
+my $repeater = $home eq 's1' ? 's2' : 's1';
+$c->query($repeater, under($number, "UPDATE acc SET n = n + 1 WHERE id = $at{$home}[0]"));
+is($c->query('r1', $all), $sum, 'a repetition of the one before commits no part of it');
+is(join(',', sort map { $c->query($_, 'SELECT count(*) FROM pg_prepared_xact()') } 's1', 's2'), '0,1', 'which stays prepared');
+$c->go_on($home, 'commit_prepared');
+$mixed->query('SELECT 1');
+$mixed->quit;
+
+# ---- what a connection leaves ----
+
+my $leaving = $c->session('s1', on_error_stop => 0);
+$leaving->query("SET tessera.session = '$session'; SET tessera.txn_number = $number; RESET tessera.session");
+is($leaving->query('SET force_parallel_mode = on; SELECT count(*) FROM pg_class WHERE relname = $$pg_class$$'), '1',
+	'parallel workers bear a number without a session');
+$leaving->query("SET tessera.session = '$session'; BEGIN; SELECT 1/0; ROLLBACK");
+is($c->query('s1', "SELECT string_agg(DISTINCT state, ',') FROM tessera.sessions WHERE id = '$session'"), 'idle', 'a failed block leaves it idle');
+$leaving->quit;
+
 # ---- what has ended ----
 
 is($c->query('s2', "SELECT tessera.end_session('$session')"), 't', 'a session ends');
