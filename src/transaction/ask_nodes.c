@@ -163,7 +163,8 @@ begin(const Question *question, Asked *asked, const TesseraNode *node)
 	asked->poll = PGRES_POLLING_WRITING;
 	if (!AcquireExternalFD())
 	{
-		end(question, asked, "there are too many open files on this server");
+		/* which says nothing of the node */
+		asked->reply->trouble = "there are too many open files on this server";
 		return;
 	}
 	asked->pg = tessera_connection_start(tessera_node_conninfo(question->routing, node));

@@ -304,6 +304,8 @@ tessera_connection_answers(TesseraConnection *connection)
 		pg = start_connecting_again(connection);
 		if (pg && PQstatus(pg) != CONNECTION_BAD)
 			in_time = await_connection(pg, tessera_connect_timeout) || tessera_wait_left(-1) == 0;
+		if (pg && PQstatus(pg) == CONNECTION_OK && connection->key.node_id > 0)
+			tessera_node_reached(connection->key.node_id, true);
 	}
 	PG_FINALLY();
 	{
@@ -332,7 +334,8 @@ open_connection(TesseraConnection *connection, const char *name, const char *con
 	PG_CATCH();
 	{
 		tessera_slot_return(&connection->slot);
-		if (connection->key.node_id > 0 && geterrcode() == ERRCODE_CONNECTION_FAILURE)
+		/* a caller who had no time left has not found out whether the node is there */
+		if (connection->key.node_id > 0 && geterrcode() == ERRCODE_CONNECTION_FAILURE && tessera_wait_left(-1) != 0)
 			tessera_node_reached(connection->key.node_id, false);
 		PG_RE_THROW();
 	}

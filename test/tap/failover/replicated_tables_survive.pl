@@ -86,6 +86,8 @@ EOS
 $c->start_nodes('s4', 'r2');
 $c->add_shard('s4');
 $c->add_router('r2');
+my $written = $c->query('s1', 'SELECT sum(n) FROM counted') + 40;
+ok($c->wait_for('s1', "SELECT sum(n) >= $written FROM counted", 't'), 'clients write when both have joined');
 my $sums = $load->end;
 is($c->query('s1', 'SELECT sum(n) FROM counted'), $sums->{processed}, 'each transaction that was acknowledged counts once');
 @nodes = $c->names;

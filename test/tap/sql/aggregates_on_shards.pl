@@ -199,7 +199,7 @@ SELECT 1 / (count(*) = 3100 AND sum(k) = 4806550)::int FROM m;
 SELECT 1 / (count(*) = $joined AND sum(k) = $keys)::int FROM m JOIN o USING (k);
 SELECT 1 / (count(*) = 11)::int FROM (SELECT i4, avg(n) FROM m WHERE i4 IS NOT NULL GROUP BY i4) s;
 SQL
-my $load = $c->pgbench_start(nodes => [ 's1', 'r1' ], clients => 2, seconds => 600, rate => 30, script => $script)->begun;
+my $load = $c->pgbench_start(nodes => [ 's1', 'r1' ], clients => 2, seconds => 600, script => $script)->begun;
 foreach my $shard (qw(s3 s1 s2 s3))
 {
 	$c->query('r1', "SELECT tessera.move_range('m', 500, 1500, '$shard')");

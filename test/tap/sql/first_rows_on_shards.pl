@@ -269,7 +269,7 @@ SELECT 1 / (count(*) = 3201 AND sum(c) = 7203)::int FROM (SELECT k, count(DISTIN
 SQL
 my $counts = $c->plain_query('SELECT count(*) FROM o');
 $script =~ s/7203/$counts/;
-my $load = $c->pgbench_start(nodes => [ 's1', 'r1' ], clients => 2, seconds => 600, rate => 30, script => $script)->begun;
+my $load = $c->pgbench_start(nodes => [ 's1', 'r1' ], clients => 2, seconds => 600, script => $script)->begun;
 foreach my $shard (qw(s3 s1 s2 s3))
 {
 	$c->query('r1', "SELECT tessera.move_range('m', 500, 1500, '$shard')");

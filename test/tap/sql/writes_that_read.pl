@@ -338,7 +338,7 @@ my $script = <<'SQL';
 UPDATE t SET n = u.id + x.c FROM u, (SELECT count(*) AS c FROM pl) x WHERE u.k = t.k AND u.id = t.id;
 UPDATE t SET v = 'n' || (SELECT count(*) FROM u WHERE u.k = t.k) WHERE id = 1;
 SQL
-my $load = $c->pgbench_start(nodes => ['r1'], clients => 1, seconds => 600, rate => 10, script => $script, max_tries => 100)->begun;
+my $load = $c->pgbench_start(nodes => ['r1'], clients => 1, seconds => 600, rate => 40, script => $script, max_tries => 100)->begun;
 $c->query('r1', "SELECT tessera.move_range('t', 8, 25, '$_')") foreach qw(s1 s2 s3);
 my $result = $load->end;
 cmp_ok($result->{processed}, '>', 0, 'statements ran while ranges moved') or diag explain $result;
