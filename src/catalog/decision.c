@@ -4,17 +4,23 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/generic_xlog.h"
 #include "access/heapam.h"
 #include "access/htup_details.h"
+#include "access/multixact.h"
+#include "access/subtrans.h"
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/indexing.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
 #include "storage/bufmgr.h"
+#include "storage/procarray.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -48,7 +54,7 @@ set_column(Relation relation, Datum *values, bool *nulls, const char *name, Datu
 }
 
 static Relation
-open_decisions(void)
+open_decisions(LOCKMODE mode)
 {
 	Oid			relid = get_relname_relid("transaction_decision", get_namespace_oid("tessera", false));
 
@@ -56,14 +62,14 @@ open_decisions(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("relation tessera.transaction_decision is missing")));
-	return table_open(relid, RowExclusiveLock);
+	return table_open(relid, mode);
 }
 
 void
 tessera_decision_insert(const char *gid, const int32 *participants, int nparticipants)
 {
 	Datum	   *elements = palloc(Max(nparticipants, 1) * sizeof(Datum));
-	Relation	relation = open_decisions();
+	Relation	relation = open_decisions(RowExclusiveLock);
 	Datum	   *values;
 	bool	   *nulls;
 	HeapTuple	tuple;
@@ -133,7 +139,7 @@ write_time(Relation relation, TesseraTime time)
 TesseraTime
 tessera_decision_take_time(const char *gid)
 {
-	Relation	relation = open_decisions();
+	Relation	relation = open_decisions(RowExclusiveLock);
 	TesseraTime time;
 
 	if (strcmp(decided.gid, gid) != 0 || !TransactionIdIsValid(decided.xid) || decided.xid != GetTopTransactionIdIfAny())
@@ -145,4 +151,97 @@ tessera_decision_take_time(const char *gid)
 		write_time(relation, time);
 	table_close(relation, NoLock);
 	return time;
+}
+
+/* ---- looking ---- */
+
+/* Who has locked the row, to change it; invalid: nobody who still runs. */
+static TransactionId
+who_has_locked(HeapTuple row)
+{
+	TransactionId xmax = HeapTupleHeaderGetRawXmax(row->t_data);
+	MultiXactMember *members;
+	int			n;
+
+	if (row->t_data->t_infomask & HEAP_XMAX_INVALID)
+		return InvalidTransactionId;
+	if (!(row->t_data->t_infomask & HEAP_XMAX_IS_MULTI))
+		return TransactionIdIsInProgress(xmax) ? xmax : InvalidTransactionId;
+	n = GetMultiXactIdMembers(xmax, &members, false, HEAP_XMAX_IS_LOCKED_ONLY(row->t_data->t_infomask));
+	for (int i = 0; i < n; i++)
+		if (TransactionIdIsInProgress(members[i].xid))
+			return members[i].xid;
+	return InvalidTransactionId;
+}
+
+/* Who is at a row that a look at all there is has found; invalid: nobody, it is committed. */
+static TransactionId
+who_is_at(HeapTuple row, const SnapshotData *dirty)
+{
+	TransactionId at = TransactionIdIsValid(dirty->xmin) ? dirty->xmin : dirty->xmax;
+
+	if (!TransactionIdIsValid(at))
+		at = who_has_locked(row);
+	return TransactionIdIsValid(at) ? SubTransGetTopmostTransaction(at) : at;
+}
+
+static Datum
+column(Relation relation, HeapTuple row, const char *name, bool *null)
+{
+	return heap_getattr(row, get_attnum(RelationGetRelid(relation), name), RelationGetDescr(relation), null);
+}
+
+static TesseraDecisionState
+read_row(Relation relation, HeapTuple row, TesseraTime *time)
+{
+	bool		null;
+	char	   *outcome = TextDatumGetCString(column(relation, row, "outcome", &null));
+	Datum		commit_time = column(relation, row, "commit_time", &null);
+
+	*time = null ? 0 : (TesseraTime) DatumGetInt64(commit_time);
+	if (strcmp(outcome, "commit") == 0)
+		return TESSERA_DECISION_COMMIT;
+	return strcmp(outcome, "abort") == 0 ? TESSERA_DECISION_ABORT : TESSERA_DECISION_CLIENT;
+}
+
+/* A row that is just being changed has two versions: that somebody is at one of them counts. */
+static TesseraDecisionState
+look(Relation relation, Snapshot snapshot, const char *gid, TransactionId *xid, TesseraTime *time)
+{
+	TesseraDecisionState state = TESSERA_DECISION_NONE;
+	SysScanDesc scan;
+	ScanKeyData key;
+	HeapTuple	row;
+
+	ScanKeyEntryInitialize(&key, 0, get_attnum(RelationGetRelid(relation), "gid"), BTEqualStrategyNumber, InvalidOid, DEFAULT_COLLATION_OID, F_TEXTEQ,
+						   CStringGetTextDatum(gid));
+	scan = systable_beginscan(relation, RelationGetPrimaryKeyIndex(relation), true, snapshot, 1, &key);
+	while ((row = systable_getnext(scan)) != NULL)
+	{
+		*xid = snapshot->snapshot_type == SNAPSHOT_DIRTY ? who_is_at(row, snapshot) : InvalidTransactionId;
+		if (TransactionIdIsValid(*xid))
+		{
+			state = TESSERA_DECISION_RUNS;
+			break;
+		}
+		state = read_row(relation, row, time);
+	}
+	systable_endscan(scan);
+	return state;
+}
+
+TesseraDecisionState
+tessera_decision_look(const char *gid, TransactionId *xid, TesseraTime *time)
+{
+	Relation	relation = open_decisions(AccessShareLock);
+	TesseraDecisionState state;
+	SnapshotData dirty;
+
+	InitDirtySnapshot(dirty);
+	state = look(relation, &dirty, gid, xid, time);
+	/* it may have been changed while both of its versions were looked for */
+	if (state == TESSERA_DECISION_NONE)
+		state = look(relation, GetLatestSnapshot(), gid, xid, time);
+	table_close(relation, AccessShareLock);
+	return state;
 }

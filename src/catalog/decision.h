@@ -22,4 +22,17 @@ extern void tessera_decision_insert(const char *gid, const int32 *participants, 
  */
 extern TesseraTime tessera_decision_take_time(const char *gid);
 
+/* What stands here of a transaction, and who is at it. */
+typedef enum TesseraDecisionState
+{
+	TESSERA_DECISION_NONE,		/* nothing */
+	TESSERA_DECISION_COMMIT,	/* it is decided; *time: of its commit, 0: not known */
+	TESSERA_DECISION_ABORT,
+	TESSERA_DECISION_CLIENT,	/* a client has prepared it, and has yet to decide */
+	TESSERA_DECISION_RUNS		/* *xid, which runs, is about to decide it, or to let another do so */
+} TesseraDecisionState;
+
+/* Looks without waiting, deciding or locking anything: also at what is not committed. What is found may be over when this returns. */
+extern TesseraDecisionState tessera_decision_look(const char *gid, TransactionId *xid, TesseraTime *time);
+
 #endif							/* TESSERA_DECISION_H */

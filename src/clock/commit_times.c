@@ -41,7 +41,7 @@ typedef enum SlotState
 	SLOT_COMMITS,				/* in one phase: its time can be made later until it can be seen */
 	SLOT_FIXED,					/* the same, but others know its time; or a prepared one that is being committed */
 	SLOT_PREPARED,				/* the time is that of its preparation */
-	SLOT_CLIENT					/* the same, of a client who has all the time in the world to decide: nobody waits for it */
+	SLOT_CLIENT					/* the same, of a client who has all the time in the world to decide: nobody waits for that */
 } SlotState;
 
 typedef struct Slot
@@ -314,6 +314,26 @@ tessera_commit_find_prepared(const char *gid, TransactionId *xid, TesseraTime *p
 	return false;
 }
 
+bool
+tessera_commit_taken(TransactionId xid, TesseraTime *time)
+{
+	pg_memory_barrier();
+	for (int slot = 0; slot < first_prepared(); slot++)
+	{
+		bool		found;
+
+		if (xid_in(slot) != xid)
+			continue;
+		/* its owner holds the lock while it takes the time */
+		LWLockAcquire(lock_of(slot), LW_SHARED);
+		found = xid_in(slot) == xid;
+		*time = times->slots[slot].time;
+		LWLockRelease(lock_of(slot));
+		return found;
+	}
+	return false;
+}
+
 void
 tessera_commit_begin_prepared(TransactionId xid, TesseraTime time)
 {
@@ -394,6 +414,30 @@ tessera_commit_newest(Snapshot snapshot)
 	return Max(newest, pg_atomic_read_u64(&times->newest[database]));
 }
 
+List *
+tessera_commit_doubts(Snapshot snapshot, TesseraConcerns concerns, void *arg)
+{
+	List	   *doubts = NIL;
+
+	for (int slot = first_prepared(); slot < number_of_slots(); slot++)
+	{
+		TransactionId xid = xid_in(slot);
+		TesseraDoubt doubt = {.decided = TESSERA_DECIDED_UNKNOWN};
+		bool		open;
+
+		if (xid == InvalidTransactionId || !XidInMVCCSnapshot(xid, snapshot))
+			continue;
+		LWLockAcquire(lock_of(slot), LW_SHARED);
+		open = xid_in(slot) == xid && times->slots[slot].database == tessera_database_slot();
+		strlcpy(doubt.gid, gids[slot - first_prepared()], GIDSIZE);
+		doubt.prepared = times->slots[slot].time;
+		LWLockRelease(lock_of(slot));
+		if (open && (concerns == NULL || concerns(slot, xid, arg)))
+			doubts = lappend(doubts, memcpy(palloc(sizeof(TesseraDoubt)), &doubt, sizeof(TesseraDoubt)));
+	}
+	return doubts;
+}
+
 /* Of one snapshot that is cut. */
 typedef struct Cut
 {
@@ -455,6 +499,22 @@ known_from_backend(const Cut *cut, TransactionId xid)
 	return false;
 }
 
+/* With the slot's lock held. A client has all the time in the world: only what is decided is waited for. */
+static bool
+prepared_must_wait(const Cut *cut, int slot)
+{
+	ListCell   *cell;
+
+	foreach(cell, cut->request->doubts)
+	{
+		const TesseraDoubt *doubt = lfirst(cell);
+
+		if (doubt->decided != TESSERA_DECIDED_UNKNOWN && strcmp(doubt->gid, gids[slot - first_prepared()]) == 0)
+			return doubt->decided == TESSERA_DECIDED;
+	}
+	return times->slots[slot].state == SLOT_PREPARED;
+}
+
 /* One that may be committed at the time or before, and is not in the snapshot. false: take the snapshot again. */
 static bool
 settle(Cut *cut, int slot, TransactionId xid, bool *must_wait)
@@ -466,12 +526,12 @@ settle(Cut *cut, int slot, TransactionId xid, bool *must_wait)
 	LWLockAcquire(lock_of(slot), LW_EXCLUSIVE);
 	if (xid_in(slot) != xid)
 		settled = slot >= first_prepared(); /* gone: into the ring, or rolled back; of a prepared one the backend's slot tells */
-	else if (entry->database != cut->database || entry->time > cut->request->time || entry->state == SLOT_CLIENT)
+	else if (entry->database != cut->database || entry->time > cut->request->time)
 		;
 	else if (entry->state == SLOT_COMMITS)
 		settled = push(entry, xid);
 	else
-		*must_wait = true;
+		*must_wait = slot < first_prepared() || prepared_must_wait(cut, slot);
 	LWLockRelease(lock_of(slot));
 	return settled;
 }

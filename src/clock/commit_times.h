@@ -13,6 +13,8 @@
 #define TESSERA_COMMIT_TIMES_H
 
 #include "postgres.h"
+#include "access/xact.h"
+#include "nodes/pg_list.h"
 #include "utils/snapshot.h"
 
 #include "clock/time_value.h"
@@ -53,7 +55,32 @@ extern void tessera_commit_all_found(void);
 /* Nothing that was committed before is later than this: what a node knows when its clock starts. */
 extern void tessera_commit_start(TesseraTime time);
 
+/* True if the transaction has taken the time that its commit is going to have. Once the clock was raised to a time, one that has not takes a later one. */
+extern bool tessera_commit_taken(TransactionId xid, TesseraTime *time);
+
 /* ---- snapshots as of a time ---- */
+
+/* What the coordinator of a prepared transaction says of its decision, as it is sent between nodes. */
+typedef enum TesseraDecided
+{
+	TESSERA_DECIDED_UNKNOWN,	/* it was not asked, or could not be */
+	TESSERA_DECIDED_LATER,		/* not at the time or before: it will be later, or is rolled back */
+	TESSERA_DECIDED				/* at the time or before: it is going to be committed here */
+} TesseraDecided;
+
+/* A transaction that is prepared here, and that a snapshot does not see. */
+typedef struct TesseraDoubt
+{
+	char		gid[GIDSIZE];	/* as in pg_prepared_xacts */
+	TesseraTime prepared;		/* its commit is later; 0: not known */
+	TesseraDecided decided;
+} TesseraDoubt;
+
+/* True for a transaction that concerns who asks: its slot's PGPROC. */
+typedef bool (*TesseraConcerns) (int proc, TransactionId xid, void *arg);
+
+/* Those that concern who asks (NULL: all): list of palloc'd TesseraDoubt, whose coordinators were not asked. */
+extern List *tessera_commit_doubts(Snapshot snapshot, TesseraConcerns concerns, void *arg);
 
 /* Where the ring stands: commits that can be seen from now on will be found from there on. */
 extern uint64 tessera_commit_position(void);
@@ -77,9 +104,9 @@ typedef struct TesseraCutRequest
 {
 	TesseraTime time;
 	uint64		position;		/* of the ring, when it was asked for */
-	/* true for a transaction whose end must be waited for: its slot's PGPROC. NULL: for all */
-	bool		(*concerns) (int proc, TransactionId xid, void *arg);
+	TesseraConcerns concerns;	/* whose end must be waited for; NULL: all */
 	void	   *arg;
+	List	   *doubts;			/* of TesseraDoubt: of these it is known */
 } TesseraCutRequest;
 
 /*

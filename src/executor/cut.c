@@ -12,6 +12,7 @@
 
 #include "access/parallel.h"
 #include "access/xact.h"
+#include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
 #include "utils/builtins.h"
@@ -29,18 +30,12 @@
 #include "common/version_compat.h"
 #include "control/calls.h"
 #include "executor/cut.h"
+#include "executor/cut_doubts.h"
+#include "executor/questions.h"
 #include "transaction/cluster_time.h"
 #include "transaction/participant.h"
 
 bool		tessera_snapshot_reads = false;
-
-typedef struct Ask
-{
-	TesseraCommand command;		/* first: the handler casts */
-	TesseraConnection *connection;
-	TesseraTime newest;
-	PGresult   *error;
-} Ask;
 
 typedef struct AskedNode
 {
@@ -74,21 +69,6 @@ tessera_cut_applies(void)
 }
 
 /* ---- asking ---- */
-
-static void
-keep_answer(TesseraCommand *command, PGresult *result)
-{
-	Ask		   *ask = (Ask *) command;
-
-	if (PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1)
-		ask->newest = (TesseraTime) strtoll(PQgetvalue(result, 0, 0), NULL, 10);
-	else if (PQresultStatus(result) == PGRES_FATAL_ERROR && ask->error == NULL)
-	{
-		ask->error = result;
-		return;
-	}
-	PQclear(result);
-}
 
 /* NULL: a placed table that is elsewhere, of which the node need not say anything. */
 static const TesseraTable *
@@ -142,25 +122,24 @@ versions_for(const TesseraCutNodes *nodes, int32 node_id, int *n)
 
 /* Sends the question; false: the node is of a version that does not know it. */
 static bool
-send_ask(Ask *ask, const TesseraCutNodes *nodes, int32 node_id, uint64 statement)
+send_ask(TesseraQuestion *ask, const TesseraCutNodes *nodes, int32 node_id, uint64 statement)
 {
 	TesseraCommandNeeds needs = {.statement = statement,.aside = statement == 0};
-	const char *values[1] = {table_ids(nodes, node_id)};
+	int			protocol;
 
 	needs.versions = versions_for(nodes, node_id, &needs.nversions);
 	ask->connection = tessera_participant(nodes->routing, node_id, &needs);
-	if (tessera_connection_protocol(ask->connection) < TESSERA_CUT_PROTOCOL)
+	protocol = tessera_connection_protocol(ask->connection);
+	if (protocol < TESSERA_CUT_PROTOCOL)
 		return false;
-	ask->command.sql = tessera_call_literal_for(&tessera_call_specs[TESSERA_CALL_ASK], TESSERA_CUT_PROTOCOL, values);
-	ask->command.handler = keep_answer;
-	tessera_connection_queue(ask->connection, &ask->command);
-	tessera_connection_sync(ask->connection);
+	ask->values[0] = table_ids(nodes, node_id);
+	tessera_question_send(ask, protocol < TESSERA_PEEK_PROTOCOL ? TESSERA_CALL_ASK : TESSERA_CALL_ASK_MOMENT);
 	return true;
 }
 
 /* The same; a node that is only asked in case it is needed later, and cannot be reached, is left out. */
 static bool
-send_or_skip(Ask *ask, const TesseraCutNodes *nodes, int i, uint64 statement)
+send_or_skip(TesseraQuestion *ask, const TesseraCutNodes *nodes, int i, uint64 statement)
 {
 	MemoryContext context = CurrentMemoryContext;
 	volatile bool sent = false;
@@ -182,96 +161,97 @@ send_or_skip(Ask *ask, const TesseraCutNodes *nodes, int i, uint64 statement)
 	return sent;
 }
 
-static void
-await_answers(Ask *asks, int n)
+static TesseraTime
+read_time(const char *text)
 {
-	TesseraConnection **waiting = palloc(sizeof(TesseraConnection *) * Max(n, 1));
-	int			nwaiting;
-
-	do
-	{
-		nwaiting = 0;
-		for (int i = 0; i < n; i++)
-			if (!asks[i].command.done)
-				waiting[nwaiting++] = asks[i].connection;
-		if (nwaiting > 0)
-			(void) tessera_connections_pump(waiting, nwaiting, -1);
-	} while (nwaiting > 0);
-	pfree(waiting);
+	return (TesseraTime) strtoll(text, NULL, 10);
 }
 
-/* After an error: nobody writes into this memory any more. */
-static void
-forget_asks(Ask *asks, int n)
+/* false: the node routes the tables otherwise. */
+static bool
+read_ask(const TesseraQuestion *ask, TesseraCutMoment *moment)
 {
-	for (int i = 0; i < n; i++)
+	TesseraTime newest;
+	Datum	   *answer;
+	int			n;
+
+	if (ask->answer == NULL || ask->command.stale)
+		return false;
+	if (tessera_connection_protocol(ask->connection) < TESSERA_PEEK_PROTOCOL)
 	{
-		if (asks[i].command.sent && !asks[i].command.done)
-			tessera_connection_forget(asks[i].connection, &asks[i].command);
-		if (asks[i].error != NULL)
-			PQclear(asks[i].error);
-		asks[i].error = NULL;
+		newest = read_time(PQgetvalue(ask->answer, 0, 0));
+		moment->time = Max(moment->time, newest);
+		return newest != 0;
 	}
-}
-
-static void
-raise_errors(Ask *asks, int n)
-{
-	for (int i = 0; i < n; i++)
+	answer = tessera_question_array(ask, TEXTOID, &n);
+	newest = n > 0 ? read_time(TextDatumGetCString(answer[0])) : 0;
+	moment->time = Max(moment->time, newest);
+	for (int i = 1; i + 1 < n; i += 2)
 	{
-		PGresult   *error = asks[i].error;
+		TesseraDoubt *doubt = palloc0(sizeof(TesseraDoubt));
 
-		if (error == NULL)
-			continue;
-		asks[i].error = NULL;
-		tessera_connection_raise(asks[i].connection, error, NULL);
+		strlcpy(doubt->gid, TextDatumGetCString(answer[i]), sizeof(doubt->gid));
+		doubt->prepared = read_time(TextDatumGetCString(answer[i + 1]));
+		moment->doubts = lappend(moment->doubts, doubt);
 	}
+	return newest != 0;
 }
 
-TesseraTime
-tessera_cut_ask_nodes(const TesseraCutNodes *nodes, uint64 statement, bool own, TesseraCutAsk *here)
+/* All of them, and what this node itself answers. The moment's time is the newest that any has seen. */
+static bool
+ask_nodes(const TesseraCutNodes *nodes, uint64 statement, bool own, TesseraCutAsk *here, TesseraCutMoment *moment)
 {
-	Ask		   *asks = palloc0(sizeof(Ask) * Max(nodes->n, 1));
+	TesseraQuestion *asks = palloc0(sizeof(TesseraQuestion) * Max(nodes->n, 1));
 	volatile int n = 0;
-	TesseraTime time = 0;
-	bool		stale = false;
+	bool		agree = true;
 
 	here->held = NULL;
+	*moment = (TesseraCutMoment) {.time = 1};
 	if (own)
-		time = tessera_cut_ask(here, statement != 0 ? tessera_cut_lock(nodes->relids) : NIL, CurrentResourceOwner);
+		moment->time = tessera_cut_ask(here, statement != 0 ? tessera_cut_lock(nodes->relids) : NIL, CurrentResourceOwner, &moment->doubts);
 	PG_TRY();
 	{
 		for (int i = 0; i < nodes->n; i++)
 			if (nodes->node_ids[i] != nodes->routing->self && send_or_skip(&asks[n], nodes, i, statement))
 				n++;
-		await_answers(asks, n);
-		raise_errors(asks, n);
+		tessera_questions_await(asks, n);
+		for (int i = 0; i < n; i++)
+			agree = read_ask(&asks[i], moment) && agree;
 	}
-	PG_CATCH();
+	PG_FINALLY();
 	{
-		forget_asks(asks, n);
-		PG_RE_THROW();
+		tessera_questions_end(asks, n);
 	}
 	PG_END_TRY();
-	tessera_injection("cut_asked");
-	for (int i = 0; i < n; i++)
-	{
-		time = Max(time, asks[i].newest);
-		stale |= asks[i].newest == 0 || asks[i].command.stale;
-	}
 	pfree(asks);
-	if (!stale)
-		return Max(time, 1);
-	if (own)
+	if (!agree && own)
 		tessera_cut_release(here);
-	return 0;
+	return agree;
+}
+
+bool
+tessera_cut_ask_nodes(const TesseraCutNodes *nodes, uint64 statement, bool own, TesseraCutAsk *here, TesseraCutMoment *moment)
+{
+	if (!ask_nodes(nodes, statement, own, here, moment))
+		return false;
+	tessera_injection("cut_asked");
+	moment->time = Max(moment->time, tessera_clock_session());
+	tessera_cut_settle_doubts(nodes, statement, moment);
+	return true;
 }
 
 void
-tessera_cut_tell(TesseraConnection *connection, TesseraTime time)
+tessera_cut_tell(TesseraConnection *connection, int32 node_id, const TesseraCutMoment *moment)
 {
-	if (tessera_connection_protocol(connection) >= TESSERA_CUT_PROTOCOL)
-		tessera_queue_take(connection, (int64) time);
+	char	   *gids;
+	char	   *answers;
+
+	if (tessera_connection_protocol(connection) < TESSERA_CUT_PROTOCOL)
+		return;
+	tessera_cut_doubts_text(moment, node_id, &gids, &answers);
+	tessera_queue_take(connection, (int64) moment->time, gids, answers);
+	pfree(gids);
+	pfree(answers);
 }
 
 /* ---- transactions with one snapshot ---- */
@@ -315,7 +295,7 @@ raise_too_late(const TesseraNode *node)
 
 /* They make their snapshots those of the time, at once: what they need for it is not kept for ever. */
 static void
-tell_nodes(const TesseraRouting *routing, const int32 *node_ids, int n, TesseraTime time)
+tell_nodes(const TesseraRouting *routing, const int32 *node_ids, int n, const TesseraCutMoment *moment)
 {
 	TesseraCommandNeeds needs = {.aside = true};
 
@@ -326,7 +306,7 @@ tell_nodes(const TesseraRouting *routing, const int32 *node_ids, int n, TesseraT
 		if (node_ids[i] == routing->self || !tessera_participant_joined_by(node_ids[i], tessera_participants_joins()))
 			continue;
 		connection = tessera_participant(routing, node_ids[i], &needs);
-		tessera_cut_tell(connection, time);
+		tessera_cut_tell(connection, node_ids[i], moment);
 		tessera_connection_sync(connection);
 		note_asked(node_ids[i]);
 	}
@@ -348,8 +328,7 @@ begin_cut(const TesseraRouting *routing, int n, const int32 *node_ids)
 	int32	   *all = palloc(sizeof(int32) * (routing->nnodes + n + 1));
 	TesseraCutNodes nodes = {.routing = routing,.node_ids = all,.n = n};
 	TesseraCutAsk here;
-	TesseraTime newest;
-	TesseraTime time;
+	TesseraCutMoment moment;
 
 	tessera_injection("cut_begins");
 	memcpy(all, node_ids, sizeof(int32) * n);
@@ -362,15 +341,19 @@ begin_cut(const TesseraRouting *routing, int n, const int32 *node_ids)
 		all[nodes.n++] = node->node_id;
 		nodes.nspare++;
 	}
-	newest = tessera_cut_ask_nodes(&nodes, 0, true, &here);
-	time = Max(newest, tessera_clock_session());
-	tell_nodes(routing, all, nodes.n, time);
-	if (tessera_cut_take(&here, time) == NULL)
+	/* no tables are named that could be elsewhere: it has none to give */
+	if (!tessera_cut_ask_nodes(&nodes, 0, true, &here, &moment))
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("could not serialize access: a node has no snapshot for the transaction"),
+				 errhint("Retry the transaction.")));
+	tell_nodes(routing, all, nodes.n, &moment);
+	if (tessera_cut_take(&here, &moment) == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("could not serialize access: too much was committed while the transaction began"),
 				 errhint("Retry the transaction.")));
-	of_transaction.time = time;
+	of_transaction.time = moment.time;
 	pfree(all);
 }
 
@@ -380,10 +363,13 @@ join_cut(const TesseraRouting *routing, int32 node_id)
 {
 	TesseraCutNodes nodes = {.routing = routing,.node_ids = &node_id,.n = 1};
 	TesseraCutAsk here;
+	TesseraCutMoment moment;
 
-	if (tessera_cut_ask_nodes(&nodes, 0, false, &here) > of_transaction.time)
+	if (!ask_nodes(&nodes, 0, false, &here, &moment) || moment.time > of_transaction.time)
 		raise_too_late(tessera_routing_node(routing, node_id));
-	tell_nodes(routing, &node_id, 1, of_transaction.time);
+	moment.time = of_transaction.time;
+	tessera_cut_settle_doubts(&nodes, 0, &moment);
+	tell_nodes(routing, &node_id, 1, &moment);
 }
 
 void

@@ -34,13 +34,14 @@ typedef struct TesseraCutNodes
 } TesseraCutNodes;
 
 /*
- * Asks them, under the statement's number. here: what this node keeps meanwhile; its part is asked for, too, if own. Waits for the answers. Returns
- * the newest time that any has seen; 0: one of them routes the tables otherwise: nothing is kept, route again.
+ * Asks them, under the statement's number, and settles the moment: the newest time that any of them, or this session, has seen. here: what this node
+ * keeps meanwhile; its part is asked for, too, if own. Waits for the answers. false: one of them routes the tables otherwise: nothing is kept, route
+ * again.
  */
-extern TesseraTime tessera_cut_ask_nodes(const TesseraCutNodes *nodes, uint64 statement, bool own, TesseraCutAsk *here);
+extern bool tessera_cut_ask_nodes(const TesseraCutNodes *nodes, uint64 statement, bool own, TesseraCutAsk *here, TesseraCutMoment *moment);
 
-/* In front of a fragment of the statement: the node makes its snapshot that of the time. */
-extern void tessera_cut_tell(TesseraConnection *connection, TesseraTime time);
+/* In front of a fragment of the statement: the node makes its snapshot that of the moment. */
+extern void tessera_cut_tell(TesseraConnection *connection, int32 node_id, const TesseraCutMoment *moment);
 
 /*
  * At REPEATABLE READ and above, before a node is used: the first time all shards are asked, and the transaction's snapshot here becomes that of their

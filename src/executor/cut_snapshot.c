@@ -24,6 +24,7 @@
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "utils/array.h"
+#include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -50,6 +51,71 @@
 #define RESERVE_MS 5000
 
 
+/* ---- who concerns a statement ---- */
+
+/* Who may have written the tables that it reads. */
+typedef struct Writers
+{
+	List	   *relids;
+	VirtualTransactionId *holders;	/* of locks for that; NULL: not looked for yet */
+	int			n;
+} Writers;
+
+/*
+ * Those at this moment: the locks of whoever was prepared, or has taken its commit time, before the clock was raised to the reader's time are among
+ * them.
+ */
+static void
+find_writers(Writers *writers)
+{
+	ListCell   *cell;
+
+	writers->holders = palloc(sizeof(VirtualTransactionId));
+	foreach(cell, writers->relids)
+	{
+		VirtualTransactionId *holders;
+		LOCKTAG		tag;
+		int			n;
+
+		SET_LOCKTAG_RELATION(tag, MyDatabaseId, lfirst_oid(cell));
+		holders = GetLockConflicts(&tag, ShareLock, &n);
+		writers->holders = repalloc(writers->holders, sizeof(VirtualTransactionId) * (writers->n + n + 1));
+		memcpy(&writers->holders[writers->n], holders, sizeof(VirtualTransactionId) * n);
+		writers->n += n;
+	}
+}
+
+/* Who holds its locks: of one that is prepared, and is being committed by the process of this slot, its stand-in. */
+static PGPROC *
+find_holder(int proc, TransactionId xid)
+{
+	if (ProcGlobal->allProcs[proc].xid == xid)
+		return &ProcGlobal->allProcs[proc];
+	for (int i = MaxBackends + NUM_AUXILIARY_PROCS; i < MaxBackends + NUM_AUXILIARY_PROCS + max_prepared_xacts; i++)
+		if (ProcGlobal->allProcs[i].xid == xid)
+			return &ProcGlobal->allProcs[i];
+	return NULL;
+}
+
+/* True if the transaction writes one of the statement's tables: in any other it changes nothing that is read. */
+static bool
+writes_what_is_read(int proc, TransactionId xid, void *arg)
+{
+	Writers    *writers = arg;
+	PGPROC	   *of = find_holder(proc, xid);
+	VirtualTransactionId live;
+
+	if (of == NULL)
+		return true;			/* it ends just now: there is nothing to wait for */
+	if (writers->holders == NULL)
+		find_writers(writers);
+	GET_VXID_FROM_PGPROC(live, *of);
+	for (int i = 0; i < writers->n; i++)
+		if (VirtualTransactionIdEquals(writers->holders[i], live))
+			return true;
+	return false;
+}
+
 /* ---- the first step ---- */
 
 List *
@@ -69,9 +135,10 @@ tessera_cut_lock(List *relids)
 }
 
 TesseraTime
-tessera_cut_ask(TesseraCutAsk *ask, List *relids, ResourceOwner owner)
+tessera_cut_ask(TesseraCutAsk *ask, List *relids, ResourceOwner owner, List **doubts)
 {
-	Snapshot	now;
+	Writers		writers = {.relids = relids};
+	Snapshot	seen;
 
 	tessera_clock_load();
 	tessera_clock_find_prepared();
@@ -82,11 +149,12 @@ tessera_cut_ask(TesseraCutAsk *ask, List *relids, ResourceOwner owner)
 	{
 		ask->held = GetTransactionSnapshot();
 		/* the transaction's own may have been taken before the position: what it does not see is found from there on all the same */
-		now = GetLatestSnapshot();
-		return tessera_commit_newest(now);
+		seen = GetLatestSnapshot();
 	}
-	ask->held = RegisterSnapshotOnOwner(GetTransactionSnapshot(), owner);
-	return tessera_commit_newest(ask->held);
+	else
+		seen = ask->held = RegisterSnapshotOnOwner(GetTransactionSnapshot(), owner);
+	*doubts = list_concat(*doubts, tessera_commit_doubts(seen, IsolationUsesXactSnapshot() ? NULL : writes_what_is_read, &writers));
+	return tessera_commit_newest(seen);
 }
 
 void
@@ -98,44 +166,6 @@ tessera_cut_release(TesseraCutAsk *ask)
 }
 
 /* ---- the second step ---- */
-
-/* Who holds its locks: of one that is prepared, and is being committed by the process of this slot, its stand-in. */
-static PGPROC *
-find_holder(int proc, TransactionId xid)
-{
-	if (ProcGlobal->allProcs[proc].xid == xid)
-		return &ProcGlobal->allProcs[proc];
-	for (int i = MaxBackends + NUM_AUXILIARY_PROCS; i < MaxBackends + NUM_AUXILIARY_PROCS + max_prepared_xacts; i++)
-		if (ProcGlobal->allProcs[i].xid == xid)
-			return &ProcGlobal->allProcs[i];
-	return NULL;
-}
-
-/* True if the transaction writes one of the statement's tables: in any other it changes nothing that is read. */
-static bool
-writes_what_is_read(int proc, TransactionId xid, void *arg)
-{
-	List	   *relids = arg;
-	PGPROC	   *of = find_holder(proc, xid);
-	VirtualTransactionId live;
-	ListCell   *cell;
-
-	if (of == NULL)
-		return true;			/* it ends just now: there is nothing to wait for */
-	GET_VXID_FROM_PGPROC(live, *of);
-	foreach(cell, relids)
-	{
-		VirtualTransactionId *holders;
-		LOCKTAG		tag;
-
-		SET_LOCKTAG_RELATION(tag, MyDatabaseId, lfirst_oid(cell));
-		holders = GetLockConflicts(&tag, ShareLock, NULL);
-		for (; VirtualTransactionIdIsValid(*holders); holders++)
-			if (VirtualTransactionIdEquals(*holders, live))
-				return true;
-	}
-	return false;
-}
 
 static void
 say_what_is_waited_for(void *arg)
@@ -236,19 +266,20 @@ reserve(void)
 }
 
 Snapshot
-tessera_cut_take(TesseraCutAsk *ask, TesseraTime time)
+tessera_cut_take(TesseraCutAsk *ask, const TesseraCutMoment *moment)
 {
-	TesseraCutRequest request = {.time = time,.position = ask->position,.arg = ask->relids};
+	TesseraCutRequest request = {.time = moment->time,.position = ask->position,.doubts = moment->doubts};
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_gate_timeout);
 	bool		whole = IsolationUsesXactSnapshot();
 
 	if (!whole)
 		request.concerns = writes_what_is_read;
-	(void) tessera_clock_hear(&(TesseraTimes) {.cluster = time}, true);
+	(void) tessera_clock_hear(&(TesseraTimes) {.cluster = moment->time}, true);
 	tessera_injection("cut_take");
 	for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++)
 	{
 		Snapshot	now = whole ? GetLatestSnapshot() : GetTransactionSnapshot();
+		Writers		writers = {.relids = ask->relids};
 		TransactionId waits[TESSERA_CUT_WAITS];
 		TransactionId *hidden = NULL;
 		int			nhidden;
@@ -256,6 +287,7 @@ tessera_cut_take(TesseraCutAsk *ask, TesseraTime time)
 		Snapshot	made;
 
 		CHECK_FOR_INTERRUPTS();
+		request.arg = &writers;
 		switch (tessera_commit_cut(now, &request, &hidden, &nhidden, waits, &nwaits))
 		{
 			case TESSERA_CUT_MADE:
@@ -329,11 +361,11 @@ find_tables(ArrayType *ids)
 }
 
 /* 0: this shard and the router differ in where the tables' rows are. */
-int64
-tessera_serve_ask(const TesseraAskArgs *args)
+static TesseraTime
+serve_ask(ArrayType *tables, List **doubts)
 {
 	bool		whole = IsolationUsesXactSnapshot();
-	List	   *relids = whole ? NIL : find_tables(args->tables);
+	List	   *relids = whole ? NIL : find_tables(tables);
 	MemoryContext before;
 	TesseraTime newest;
 	ListCell   *cell;
@@ -347,26 +379,84 @@ tessera_serve_ask(const TesseraAskArgs *args)
 	before = MemoryContextSwitchTo(TopTransactionContext);
 	asked.ask.relids = whole ? NIL : tessera_cut_lock(relids);
 	MemoryContextSwitchTo(before);
-	newest = tessera_cut_ask(&asked.ask, asked.ask.relids, TopTransactionResourceOwner);
+	newest = tessera_cut_ask(&asked.ask, asked.ask.relids, TopTransactionResourceOwner, doubts);
 	asked.transaction = tessera_proc_lxid(MyProc);
 	asked.number = whole ? 0 : tessera_internal_statement();
 	asked.missing = true;
 	foreach(cell, relids)
 		if (tessera_shard_check_read(lfirst_oid(cell), asked.ask.held) == TESSERA_STALE)
 			return 0;
-	return (int64) newest;
+	return newest;
+}
+
+int64
+tessera_serve_ask(const TesseraAskArgs *args)
+{
+	List	   *doubts = NIL;
+
+	return (int64) serve_ask(args->tables, &doubts);
+}
+
+ArrayType *
+tessera_serve_ask_moment(const TesseraAskMomentArgs *args)
+{
+	List	   *doubts = NIL;
+	TesseraTime newest = serve_ask(args->tables, &doubts);
+	Datum	   *answer = palloc(sizeof(Datum) * (2 * list_length(doubts) + 1));
+	int			n = 0;
+	ListCell   *cell;
+
+	answer[n++] = CStringGetTextDatum(tessera_call_from_int8((int64) newest));
+	foreach(cell, doubts)
+	{
+		const TesseraDoubt *doubt = lfirst(cell);
+
+		answer[n++] = CStringGetTextDatum(doubt->gid);
+		answer[n++] = CStringGetTextDatum(tessera_call_from_int8((int64) doubt->prepared));
+	}
+	return construct_array(answer, n, TEXTOID, -1, false, TYPALIGN_INT);
+}
+
+/* What the router has found out about them. */
+static List *
+read_doubts(ArrayType *doubts, ArrayType *answers)
+{
+	List	   *list = NIL;
+	Datum	   *gids;
+	Datum	   *values;
+	int			n;
+	int			nvalues;
+
+	if (doubts == NULL || answers == NULL)
+		return NIL;
+	if (array_contains_nulls(doubts) || array_contains_nulls(answers))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("transactions in doubt must not be null")));
+	deconstruct_array(doubts, TEXTOID, -1, false, TYPALIGN_INT, &gids, NULL, &n);
+	deconstruct_array(answers, INT4OID, sizeof(int32), true, TYPALIGN_INT, &values, NULL, &nvalues);
+	for (int i = 0; i < Min(n, nvalues); i++)
+	{
+		TesseraDoubt *doubt = palloc0(sizeof(TesseraDoubt));
+
+		strlcpy(doubt->gid, TextDatumGetCString(gids[i]), sizeof(doubt->gid));
+		doubt->decided = (TesseraDecided) DatumGetInt32(values[i]);
+		list = lappend(list, doubt);
+	}
+	return list;
 }
 
 void
 tessera_serve_take(const TesseraTakeArgs *args)
 {
+	TesseraCutMoment moment = {.time = (TesseraTime) args->cluster_time,.doubts = read_doubts(args->doubts, args->answers)};
 	Snapshot	cut;
 
 	if (!is_at_hand())
 		ereport(ERROR,
 				(errcode(ERRCODE_PROTOCOL_VIOLATION),
 				 errmsg("a common snapshot is stated that was not asked for")));
-	cut = tessera_cut_take(&asked.ask, (TesseraTime) args->cluster_time);
+	cut = tessera_cut_take(&asked.ask, &moment);
 	tessera_cut_release(&asked.ask);
 	asked.missing = cut == NULL;
 	if (cut == NULL || IsolationUsesXactSnapshot())

@@ -13,6 +13,7 @@
 #include "utils/resowner.h"
 #include "utils/snapshot.h"
 
+#include "clock/commit_times.h"
 #include "clock/time_value.h"
 
 /* Between the two steps. The caller owns the struct. */
@@ -24,18 +25,28 @@ typedef struct TesseraCutAsk
 	List	   *relids;			/* of a statement: the tables that it reads, their partitions too; the caller's */
 } TesseraCutAsk;
 
-/* true: what is read at REPEATABLE READ or above, the transaction's snapshot. In a transaction; the statement's tables are locked. */
-extern TesseraTime tessera_cut_ask(TesseraCutAsk *ask, List *relids, ResourceOwner owner);
+/* What all nodes have answered: the moment that the statement, or the transaction, is to see. */
+typedef struct TesseraCutMoment
+{
+	TesseraTime time;
+	List	   *doubts;			/* of palloc'd TesseraDoubt: what is prepared on any of them, and was not seen */
+} TesseraCutMoment;
+
+/*
+ * In a transaction; the statement's tables are locked. At REPEATABLE READ and above it is the transaction's snapshot that is asked for. Adds what it
+ * finds in doubt here to *doubts. Returns the newest commit time that it sees.
+ */
+extern TesseraTime tessera_cut_ask(TesseraCutAsk *ask, List *relids, ResourceOwner owner, List **doubts);
 
 /* Locks the tables that a statement is going to read, with their children: what empties or rewrites one waits. Returns all of them. */
 extern List *tessera_cut_lock(List *relids);
 
 /*
- * The snapshot as of the time, registered with ask->owner; at REPEATABLE READ and above the transaction's own becomes it, and is returned. Waits,
+ * The snapshot as of the moment, registered with ask->owner; at REPEATABLE READ and above the transaction's own becomes it, and is returned. Waits,
  * up to tessera.gate_timeout, for transactions that may have been committed by then and are not seen yet: ERROR 55P03. NULL: too much was
  * committed since it was asked for; ask again.
  */
-extern Snapshot tessera_cut_take(TesseraCutAsk *ask, TesseraTime time);
+extern Snapshot tessera_cut_take(TesseraCutAsk *ask, const TesseraCutMoment *moment);
 
 /* Makes another copy of the transaction's snapshot the same: one that was made of it before tessera_cut_take. */
 extern void tessera_cut_copy(Snapshot to, Snapshot from);

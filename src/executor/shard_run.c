@@ -18,7 +18,6 @@
 #include "utils/timestamp.h"
 
 #include "common/errors.h"
-#include "clock/clock.h"
 #include "control/call.h"
 #include "executor/cut.h"
 #include "executor/executor_settings.h"
@@ -109,8 +108,8 @@ send_to(TesseraShardRun *run, TesseraShardRunTarget *target, const TesseraShardR
 		needs.instrument = request->instrument;
 	}
 	target->connection = tessera_participant(request->routing, target->node_id, &needs);
-	if (run->cut_time != 0)
-		tessera_cut_tell(target->connection, run->cut_time);
+	if (run->cut)
+		tessera_cut_tell(target->connection, target->node_id, &run->moment);
 	if (several_writes)
 	{
 		tessera_connection_queue_sql(target->connection, "SAVEPOINT tessera_run");
@@ -259,11 +258,8 @@ ask_for_cut(TesseraShardRun *run, const TesseraShardRunRequest *request, bool ha
 {
 	TesseraCutNodes nodes = {.routing = request->routing,.relids = request->relids,.n = request->ntargets,.node_ids = request->targets};
 
-	run->cut_time = tessera_cut_ask_nodes(&nodes, request->statement, has_local, &run->cut_here);
-	if (run->cut_time == 0)
-		return false;
-	run->cut_time = Max(run->cut_time, tessera_clock_session());
-	return true;
+	run->cut = tessera_cut_ask_nodes(&nodes, request->statement, has_local, &run->cut_here, &run->moment);
+	return run->cut;
 }
 
 /* This node's part of the common snapshot, else the request's. NULL: it cannot be had any more. */
@@ -272,9 +268,9 @@ local_snapshot(TesseraShardRun *run, const TesseraShardRunRequest *request)
 {
 	Snapshot	cut;
 
-	if (run->cut_time == 0)
+	if (!run->cut)
 		return request->snapshot;
-	cut = tessera_cut_take(&run->cut_here, run->cut_time);
+	cut = tessera_cut_take(&run->cut_here, &run->moment);
 	tessera_cut_release(&run->cut_here);
 	if (cut == NULL)
 		return NULL;
@@ -345,7 +341,7 @@ start_run(TesseraShardRun *run, const TesseraShardRunRequest *request)
 	several_writes = request->write && request->ntargets > 1;
 	tessera_pinned_check(request->routing, request->relids, request->ntargets, request->targets);
 	tessera_cut_transaction(request->routing, request->ntargets, request->targets, request->snapshot);
-	run->cut_time = 0;
+	run->cut = false;
 	if (request->cut && !ask_for_cut(run, request, has_local))
 	{
 		MemoryContextSwitchTo(before);

@@ -64,7 +64,8 @@ struct TesseraShardRun
 	int			instrument;		/* of the request: it is measured */
 	int32		self;
 	Snapshot	fresh;			/* registered here, for later attempts */
-	TesseraTime cut_time;		/* of the common snapshot that its nodes were asked for; 0: none */
+	bool		cut;			/* its nodes were asked for a common snapshot, of this moment */
+	TesseraCutMoment moment;
 	TesseraCutAsk cut_here;		/* what is kept for this node's part until that is made */
 	ResourceOwner owner;		/* of spools' files */
 	TupleTableSlot *spool_in;	/* virtual, of query->desc */

@@ -11,7 +11,6 @@
 #include "executor/executor.h"
 #include "utils/snapmgr.h"
 
-#include "clock/clock.h"
 #include "executor/cursor.h"
 #include "executor/cut.h"
 #include "executor/route_loop.h"
@@ -27,7 +26,7 @@ typedef struct Question
 	TesseraCutNodes nodes;
 	int32		node_ids[TESSERA_MAX_NODES];
 	TesseraCutAsk here;
-	TesseraTime time;			/* 0: one node at most is read */
+	TesseraCutMoment moment;
 } Question;
 
 
@@ -97,8 +96,7 @@ ask(TesseraRoute *route, TesseraShardRunRequest *request)
 {
 	Question   *question = route->owner;
 
-	question->time = tessera_cut_ask_nodes(&question->nodes, question->number, true, &question->here);
-	return question->time != 0;
+	return tessera_cut_ask_nodes(&question->nodes, question->number, true, &question->here, &question->moment);
 }
 
 static void
@@ -114,7 +112,6 @@ static Snapshot
 take(Question *question)
 {
 	TesseraCommandNeeds needs = {.statement = question->number};
-	TesseraTime time = Max(question->time, tessera_clock_session());
 	Snapshot	cut;
 
 	for (int i = 0; i < question->nodes.n; i++)
@@ -124,10 +121,10 @@ take(Question *question)
 		if (question->node_ids[i] == question->nodes.routing->self)
 			continue;
 		connection = tessera_participant(question->nodes.routing, question->node_ids[i], &needs);
-		tessera_cut_tell(connection, time);
+		tessera_cut_tell(connection, question->node_ids[i], &question->moment);
 		tessera_connection_sync(connection);
 	}
-	cut = tessera_cut_take(&question->here, time);
+	cut = tessera_cut_take(&question->here, &question->moment);
 	tessera_cut_release(&question->here);
 	return cut;
 }
