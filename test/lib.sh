@@ -194,6 +194,7 @@ max_replication_slots = 20
 max_wal_senders = 20
 max_worker_processes = 80
 tessera.balancer_interval = 3600
+tessera.move_progress_interval = 0
 max_connections = 200
 fsync = off
 shared_buffers = 64MB

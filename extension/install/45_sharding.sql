@@ -9,7 +9,7 @@ COMMENT ON FUNCTION tessera.shard_table(regclass, text, text, regclass, int4, bo
   'joins, by moving rows if need be';
 
 CREATE FUNCTION tessera.check_table(table_name regclass, key text, strategy text DEFAULT 'range', colocate_with regclass DEFAULT NULL)
-  RETURNS TABLE (severity text, table_name regclass, problem text, statement text)
+  RETURNS TABLE (severity text, table_name regclass, problem text, statement text, restore text)
   AS 'MODULE_PATHNAME', 'tessera_check_table' LANGUAGE C VOLATILE ROWS 10;
 COMMENT ON FUNCTION tessera.check_table(regclass, text, text, regclass) IS
   'all that shard_table would refuse about a table, with the statements that mend it, in order; and what will differ once it is sharded';

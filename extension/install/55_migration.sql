@@ -102,15 +102,16 @@ COMMENT ON FUNCTION tessera_internal.tied_schemas(name) IS
 
 CREATE FUNCTION tessera_internal.migration_slots(OUT pid int4, OUT migration_id uuid, OUT side text, OUT phase text, OUT rows int8, OUT bytes int8,
                                                  OUT mods int8, OUT backlog int8, OUT lag_ms float8, OUT gate_attempts int4, OUT pause_ms float8,
-                                                 OUT waiting_for text, OUT started timestamptz, OUT memory int8, OUT memory_peak int8)
+                                                 OUT waiting_for text, OUT started timestamptz, OUT memory int8, OUT memory_peak int8,
+                                                 OUT rows_total int8)
                                                  RETURNS SETOF record
   AS 'MODULE_PATHNAME', 'tessera_internal_migration_slots' LANGUAGE C VOLATILE;
 COMMENT ON FUNCTION tessera_internal.migration_slots() IS 'source of the view tessera.stat_progress_migration';
 
 CREATE VIEW tessera.stat_progress_migration AS
-  SELECT s.pid, d.oid AS datid, d.datname, s.migration_id, s.side, s.phase, s.rows AS rows_done, s.bytes AS bytes_done, s.mods AS mods_done,
-         s.backlog AS backlog_bytes, s.memory AS memory_bytes, s.memory_peak AS memory_peak_bytes, s.lag_ms, s.gate_attempts, s.pause_ms,
-         s.waiting_for, s.started
+  SELECT s.pid, d.oid AS datid, d.datname, s.migration_id, s.side, s.phase, s.rows AS rows_done, s.rows_total, s.bytes AS bytes_done,
+         s.mods AS mods_done, s.backlog AS backlog_bytes, s.memory AS memory_bytes, s.memory_peak AS memory_peak_bytes, s.lag_ms,
+         s.gate_attempts, s.pause_ms, s.waiting_for, s.started
   FROM tessera_internal.migration_slots() AS s, pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database();
 COMMENT ON VIEW tessera.stat_progress_migration IS 'migrations that this node donates or receives at present, and how far they are';
 

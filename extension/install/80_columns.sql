@@ -38,6 +38,7 @@ COMMENT ON COLUMN tessera.stat_progress_migration.migration_id IS 'migration';
 COMMENT ON COLUMN tessera.stat_progress_migration.side IS 'donor or recipient: what this node is in it';
 COMMENT ON COLUMN tessera.stat_progress_migration.phase IS 'what it is at';
 COMMENT ON COLUMN tessera.stat_progress_migration.rows_done IS 'rows cloned so far';
+COMMENT ON COLUMN tessera.stat_progress_migration.rows_total IS 'on the donor: estimate of the rows to clone; NULL: not made yet';
 COMMENT ON COLUMN tessera.stat_progress_migration.bytes_done IS 'bytes cloned so far';
 COMMENT ON COLUMN tessera.stat_progress_migration.mods_done IS 'changes passed on so far, that were made meanwhile';
 COMMENT ON COLUMN tessera.stat_progress_migration.backlog_bytes IS 'bytes of WAL that are still to be read for changes';

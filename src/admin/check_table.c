@@ -176,8 +176,8 @@ put_findings(ReturnSetInfo *result, const TesseraFindings *findings)
 	foreach(cell, findings->list)
 	{
 		const TesseraFinding *finding = lfirst(cell);
-		Datum		values[4];
-		bool		nulls[4] = {false, false, false, finding->statement == NULL};
+		Datum		values[5];
+		bool		nulls[5] = {false, false, false, finding->statement == NULL, finding->restore == NULL};
 		StringInfoData problem;
 
 		initStringInfo(&problem);
@@ -190,11 +190,15 @@ put_findings(ReturnSetInfo *result, const TesseraFindings *findings)
 		values[1] = ObjectIdGetDatum(finding->relid);
 		values[2] = CStringGetTextDatum(problem.data);
 		values[3] = finding->statement != NULL ? CStringGetTextDatum(finding->statement) : (Datum) 0;
+		values[4] = finding->restore != NULL ? CStringGetTextDatum(finding->restore) : (Datum) 0;
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 	}
 }
 
-/* check_table(table_name regclass, key text, strategy text, colocate_with regclass) returns table (severity, table_name, problem, statement) */
+/*
+ * check_table(table_name regclass, key text, strategy text, colocate_with regclass)
+ * returns table (severity, table_name, problem, statement, restore)
+ */
 Datum
 tessera_check_table(PG_FUNCTION_ARGS)
 {

@@ -9,10 +9,10 @@
 
 #include "admin/findings.h"
 
-void
+TesseraFinding *
 tessera_finding(TesseraFindings *findings, int sqlstate, Oid relid, const char *problem, const char *detail, const char *hint, const char *statement)
 {
-	TesseraFinding *finding = palloc(sizeof(TesseraFinding));
+	TesseraFinding *finding = palloc0(sizeof(TesseraFinding));
 
 	finding->sqlstate = sqlstate;
 	finding->relid = relid;
@@ -21,6 +21,7 @@ tessera_finding(TesseraFindings *findings, int sqlstate, Oid relid, const char *
 	finding->hint = hint;
 	finding->statement = statement;
 	findings->list = lappend(findings->list, finding);
+	return finding;
 }
 
 void

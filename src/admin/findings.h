@@ -17,6 +17,7 @@ typedef struct TesseraFinding
 	const char *detail;			/* or NULL */
 	const char *hint;			/* what to do, in words, or NULL */
 	const char *statement;		/* SQL that mends it, or NULL */
+	const char *restore;		/* SQL that brings back what the statement takes away, when all tables are sharded; or NULL */
 } TesseraFinding;
 
 /* Everything lives in the context that is current when it is added. Statements can be run in the order of the list. */
@@ -26,8 +27,9 @@ typedef struct TesseraFindings
 	List	   *foreign_keys;	/* OIDs of foreign keys that are on the list: one table's are another's, too */
 } TesseraFindings;
 
-extern void tessera_finding(TesseraFindings *findings, int sqlstate, Oid relid, const char *problem, const char *detail, const char *hint,
-							const char *statement);
+/* Returns the finding, in the list. */
+extern TesseraFinding *tessera_finding(TesseraFindings *findings, int sqlstate, Oid relid, const char *problem, const char *detail,
+									   const char *hint, const char *statement);
 
 /* ERROR with the first finding that is one, if there is any. report: where all are listed, for its HINT (NULL: its own alone). */
 extern void tessera_findings_raise(const TesseraFindings *findings, const char *report);

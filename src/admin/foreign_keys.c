@@ -246,6 +246,7 @@ static void
 find_foreign_key(const TesseraShardable *shardable, const ForeignKey *fk, TesseraFindings *findings)
 {
 	AttrNumber	others[TESSERA_MAX_KEY_COLUMNS];
+	TesseraFinding *finding;
 	const char *again;
 	const char *detail = "A shard can check a foreign key only if it joins tables of one group on their shard keys.";
 
@@ -263,12 +264,13 @@ find_foreign_key(const TesseraShardable *shardable, const ForeignKey *fk, Tesser
 		detail = psprintf("%s It can be added again when table \"%s\" has the columns of the shard key and is sharded by them.", detail,
 						  get_rel_name(fk->other));
 	findings->foreign_keys = lappend_oid(findings->foreign_keys, fk->form->oid);
-	tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, fk->form->conrelid,
-					psprintf("foreign key \"%s\" between \"%s\" and \"%s\" would leave the table group", NameStr(fk->form->conname),
-							 get_rel_name(fk->form->conrelid), get_rel_name(fk->form->confrelid)), detail,
-					"Drop the constraint, shard both tables alike (colocate_with), and add it again with the key columns in it.",
-					psprintf("ALTER TABLE %s DROP CONSTRAINT %s", tessera_qualified_name(fk->form->conrelid),
-							 tessera_quote(NameStr(fk->form->conname))));
+	finding = tessera_finding(findings, ERRCODE_INVALID_TABLE_DEFINITION, fk->form->conrelid,
+							psprintf("foreign key \"%s\" between \"%s\" and \"%s\" would leave the table group", NameStr(fk->form->conname),
+									 get_rel_name(fk->form->conrelid), get_rel_name(fk->form->confrelid)), detail,
+							"Drop the constraint, shard both tables alike (colocate_with), and add it again with the key columns in it.",
+							psprintf("ALTER TABLE %s DROP CONSTRAINT %s", tessera_qualified_name(fk->form->conrelid),
+									 tessera_quote(NameStr(fk->form->conname))));
+	finding->restore = again;
 }
 
 /* Calls for each foreign key in which the table is on one side; stops when `visit` returns true. */

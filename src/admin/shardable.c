@@ -571,6 +571,20 @@ mended_index(Relation rel, Relation index, const TesseraShardKey *key)
 	return psprintf("DROP INDEX %s.%s; %s", schema, name, definition);
 }
 
+/* Names of its key columns, expressions as such. In the current context. */
+static char *
+index_columns(Relation index)
+{
+	StringInfoData columns;
+
+	initStringInfo(&columns);
+	for (int i = 0; i < index->rd_index->indnkeyatts; i++)
+		appendStringInfo(&columns, "%s%s", i > 0 ? ", " : "",
+						 TextDatumGetCString(DirectFunctionCall3(pg_get_indexdef_ext, ObjectIdGetDatum(RelationGetRelid(index)),
+																  Int32GetDatum(i + 1), BoolGetDatum(false))));
+	return columns.data;
+}
+
 /* *key_index: one of the mended ones will do as the key index. */
 static void
 find_unique(const TesseraShardable *shardable, TesseraFindings *findings, bool *key_index)
@@ -601,6 +615,12 @@ find_unique(const TesseraShardable *shardable, TesseraFindings *findings, bool *
 							"A shard cannot see whether a row of another shard violates it.",
 							psprintf("Add the key columns to it%s, choose another shard key, or drop it.", exclusion ? " with the operator =" : ""),
 							statement);
+			if (statement != NULL && !exclusion)
+				tessera_finding(findings, 0, RelationGetRelid(rel),
+								psprintf("with the shard key in it, \"%s\" lets the same value of (%s) in once for each shard key",
+										 RelationGetRelationName(index), index_columns(index)),
+								"Where it must be unique in all of the table, keep the values in a table of their own that is sharded by them, or "
+								"not sharded.", NULL, NULL);
 		}
 		index_close(index, AccessShareLock);
 	}

@@ -5,10 +5,18 @@
 #ifndef TESSERA_DRAIN_H
 #define TESSERA_DRAIN_H
 
+#include "postgres.h"
+#include "datatype/timestamp.h"
+
 /*
- * On the config node, outside of a transaction: removes what may go now. Errors are logged, and it is tried again with the next step. true: a shard
- * that holds nothing waits for its range deleter, and is to be looked at again soon.
+ * On the config node, outside of a transaction: removes what may go now. Returns when to look again: soon while something is in the way of a shard
+ * that holds nothing, or the end of time. What is in the way is logged once.
  */
-extern bool tessera_drain_step(void);
+extern TimestampTz tessera_drain_step(void);
+
+/*
+ * In the process that makes the steps: what is in the way of a shard that holds nothing, in words; NULL: nothing is known. Valid until the next step.
+ */
+extern const char *tessera_drain_obstacle(int32 node_id);
 
 #endif							/* TESSERA_DRAIN_H */

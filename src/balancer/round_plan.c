@@ -18,6 +18,7 @@
 
 #include "balancer/actions.h"
 #include "balancer/balancer_settings.h"
+#include "balancer/drain.h"
 #include "balancer/round_plan.h"
 #include "catalog/bound_array.h"
 #include "common/privilege.h"
@@ -162,6 +163,23 @@ add_unreadable(const TesseraSnapshotGroup *group, PlanRows *rows)
 	put_text(row, DETAIL, group->unreadable);
 }
 
+/* A shard that holds nothing any more and cannot leave yet. Only the balancer's own process knows. */
+static void
+add_obstacle(const TesseraClusterSnapshot *snapshot, int32 shard, PlanRows *rows)
+{
+	const char *obstacle = tessera_drain_obstacle(snapshot->shards[shard].node_id);
+	PlanRow    *row;
+
+	if (obstacle == NULL)
+		return;
+	row = add_row(rows);
+	put_text(row, DUE, "later");
+	put_text(row, KIND, "remove");
+	put_text(row, DONOR, name_of_shard(snapshot, shard));
+	put_text(row, REASON, "draining");
+	put_text(row, DETAIL, obstacle);
+}
+
 /* Why nothing is evened out, if so. */
 static void
 add_switches(PlanRows *rows)
@@ -213,6 +231,8 @@ add_plan(const TesseraClusterSnapshot *snapshot, const TesseraPolicyPlan *plan, 
 		add_action(snapshot, &plan->actions[i], rows);
 	for (size_t i = 0; i < plan->nproblems; i++)
 		add_problem(snapshot, &plan->problems[i], rows);
+	for (size_t i = 0; i < snapshot->policy.nshards; i++)
+		add_obstacle(snapshot, (int32) i, rows);
 	add_spread(snapshot, plan, rows);
 }
 

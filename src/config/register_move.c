@@ -401,10 +401,12 @@ insert_migration(const Request *request, pg_uuid_t *id)
 					"   FROM unnest($3, $4) WITH ORDINALITY AS p (min, max, n)), $2, $5, $6, i.term, d.incarnation, r.incarnation,"
 					"  $8, pg_backend_pid(), $9, e.bytes, e.share"
 					" FROM tessera.identity AS i, tessera.node AS d, tessera.node AS r, "
-					/* sizes are known only when all chunks' are */
-					" (SELECT CASE WHEN count(*) = cardinality($10) THEN sum(c.bytes)::int8 END AS bytes, CASE WHEN count(*) = cardinality($10)"
-					"  THEN sum(c.bytes) / nullif((SELECT sum(o.bytes) FROM tessera.chunk_estimate AS o WHERE o.group_id = $1 AND o.node_id = $5), 0)"
-					"   END::float8 AS share"
+					/* sizes are known only when all chunks' are; else, each chunk counts for the same share */
+					" (SELECT CASE WHEN count(*) = cardinality($10) THEN sum(c.bytes)::int8 END AS bytes, coalesce("
+					"   CASE WHEN count(*) = cardinality($10) THEN sum(c.bytes) / nullif("
+					"    (SELECT sum(o.bytes) FROM tessera.chunk_estimate AS o WHERE o.group_id = $1 AND o.node_id = $5), 0)"
+					"   END::float8, least(1, coalesce(cardinality($10), cardinality($3))::float8"
+					"   / (SELECT greatest(count(*), 1) FROM tessera.chunk AS o WHERE o.group_id = $1 AND o.node_id = $5))) AS share"
 					"  FROM tessera.chunk_estimate AS c WHERE c.group_id = $1 AND c.node_id = $5 AND c.min OPERATOR(tessera.=) ANY ($10)) AS e"
 					" WHERE d.node_id = $5 AND r.node_id = $6 RETURNING migration_id", SPI_OK_INSERT_RETURNING, 10, types, values, nulls);
 	*id = *DatumGetUUIDP(spi_row_value(0, 1));

@@ -21,6 +21,7 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "optimizer/plancat.h"
 #include "storage/bufmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -77,28 +78,32 @@ require_members(const TesseraDonor *donor)
 				 errhint("Try again; tessera.resolve_transactions() ends what a lost node has left.")));
 }
 
-/* Of the tables' rows, as last counted, what moves; -1: not known. In a transaction. */
+/*
+ * An estimate of the rows that move: the tables' rows by their sizes and by what was last counted, as the planner sees them. In a transaction.
+ */
 static int64
 expected_rows(const TesseraDonor *donor)
 {
 	double		rows = 0;
 
-	if (donor->row->share < 0)
-		return -1;
 	for (int i = 0; i < donor->moving->ntables; i++)
 	{
 		Relation	rel = table_open(donor->moving->tables[i].relid, AccessShareLock);
-		double		pages = RelationGetNumberOfBlocks(rel);
-		double		counted = rel->rd_rel->relpages;
+		BlockNumber pages = RELKIND_HAS_STORAGE(rel->rd_rel->relkind) ? RelationGetNumberOfBlocks(rel) : 0;
+		BlockNumber counted;
+		double		tuples;
+		double		visible;
 
-		/* they were counted when it had another size */
-		if (counted > 0)
-			rows += rel->rd_rel->reltuples / counted * pages;
+		/* a small table that was never counted is taken for a larger one */
+		if (pages > 0)
+		{
+			estimate_rel_size(rel, NULL, &counted, &tuples, &visible);
+			rows += counted > pages ? tuples / counted * pages : tuples;
+		}
 		table_close(rel, NoLock);
-		if (counted <= 0 && pages > 0)
-			return -1;
 	}
-	return (int64) (rows * donor->row->share);
+	/* the config node has not said which share of them moves: it is of an older release */
+	return (int64) (donor->row->share < 0 ? rows : rows * donor->row->share);
 }
 
 /* The recipient checks, makes its key pair, and is told where to connect to only when there is something to fetch. Returns the endpoint. */
@@ -123,6 +128,7 @@ prepare(TesseraDonor *donor)
 	donor->moving = tessera_moving_ranges(&donor->row->migration_id, donor->row->nranges, donor->row->ranges);
 	tessera_check_tables(donor->moving, true);
 	donor->rows_total = expected_rows(donor);
+	tessera_migration_slot_expect(donor->rows_total);
 	request = tessera_describe_tables(donor->row->request);
 	request = MemoryContextStrdup(donor->context, request);
 	tessera_exchange_find_address(&address);

@@ -12,6 +12,7 @@
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "utils/builtins.h"
@@ -188,6 +189,32 @@ tessera_serve_start_donor(const TesseraStartDonorArgs *args)
 	end_offer(false);
 }
 
+/*
+ * How far a donor's migration is, for who waits for it: the answer that it runs still has this as its detail. In the current context. The time left
+ * is by the mean rate since its begin, and only of the clone.
+ */
+static char *
+progress_text(const TesseraMigrationSlot *slot)
+{
+	double		seconds = Max((GetCurrentTimestamp() - slot->started) / 1000000.0, 0.001);
+	StringInfoData text;
+
+	initStringInfo(&text);
+	appendStringInfoString(&text, tessera_migration_state_name(slot->state));
+	if (slot->rows_total > 0 && slot->state == TESSERA_CLONING)
+		appendStringInfo(&text, ", " INT64_FORMAT " of about " INT64_FORMAT " rows (%d %%)", slot->rows, Max(slot->rows_total, slot->rows),
+						 (int) Min(99, slot->rows * 100.0 / slot->rows_total));
+	else if (slot->rows > 0)
+		appendStringInfo(&text, ", " INT64_FORMAT " rows", slot->rows);
+	if (slot->bytes > 0)
+		appendStringInfo(&text, ", %.1f MB, %.1f MB/s", slot->bytes / 1048576.0, slot->bytes / 1048576.0 / seconds);
+	if (slot->rows > 0 && slot->rows_total > slot->rows && slot->state == TESSERA_CLONING)
+		appendStringInfo(&text, ", about %.0f s left", seconds / slot->rows * (slot->rows_total - slot->rows));
+	if (slot->waiting_for[0] != '\0')
+		appendStringInfo(&text, "; waiting for %s", slot->waiting_for);
+	return text.data;
+}
+
 /* State: running, committed, aborted; unknown: this donor has no process for it (any more) */
 void
 tessera_serve_wait_migration(const TesseraWaitMigrationArgs *args, TesseraWaitMigrationResult *result)
@@ -211,6 +238,8 @@ tessera_serve_wait_migration(const TesseraWaitMigrationArgs *args, TesseraWaitMi
 	result->message = slot_text(slot.message);
 	result->detail = slot_text(slot.detail);
 	result->hint = slot_text(slot.hint);
+	if (strcmp(state, tessera_migration_result_text(TESSERA_RESULT_NONE)) == 0)
+		result->detail = progress_text(&slot);
 }
 
 /* True if its process was asked to end; by: the statement it makes way for, or NULL. */
@@ -406,7 +435,7 @@ tessera_serve_release_recipient(const TesseraReleaseRecipientArgs *args)
 /*
  * internal_migration_slots(OUT pid int4, OUT migration_id uuid, OUT side text, OUT phase text, OUT rows int8, OUT bytes int8, OUT mods int8,
  * OUT backlog int8, OUT lag_ms float8, OUT gate_attempts int4, OUT pause_ms float8, OUT waiting_for text, OUT started timestamptz, OUT memory int8,
- * OUT memory_peak int8): those that run.
+ * OUT memory_peak int8, OUT rows_total int8): those that run.
  */
 Datum
 tessera_internal_migration_slots(PG_FUNCTION_ARGS)
@@ -417,8 +446,8 @@ tessera_internal_migration_slots(PG_FUNCTION_ARGS)
 	for (int i = 0; i < TESSERA_MIGRATION_SLOTS; i++)
 	{
 		TesseraMigrationSlot slot;
-		Datum		values[15];
-		bool		nulls[15] = {false};
+		Datum		values[16];
+		bool		nulls[16] = {false};
 
 		tessera_migration_slot_copy(i, &slot);
 		if (slot.use != TESSERA_SLOT_RUNNING || slot.database != MyDatabaseId)
@@ -441,6 +470,8 @@ tessera_internal_migration_slots(PG_FUNCTION_ARGS)
 		values[12] = TimestampTzGetDatum(slot.started);
 		values[13] = Int64GetDatum(slot.memory);
 		values[14] = Int64GetDatum(slot.memory_peak);
+		values[15] = Int64GetDatum(slot.rows_total);
+		nulls[15] = slot.rows_total < 0;
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;

@@ -20,6 +20,7 @@ int			tessera_migration_max_backlog;
 int			tessera_migration_max_rate;
 int			tessera_migration_batch_size;
 int			tessera_balancer_max_lag;
+int			tessera_move_progress_interval;
 double		tessera_balancer_max_slowdown;
 int			tessera_migration_commit_size;
 bool		tessera_migration_verify;
@@ -108,6 +109,9 @@ tessera_migration_settings_init(void)
 
 		DefineCustomIntVariable(s->name, s->description, NULL, s->variable, s->initial, s->min, s->max, PGC_SIGHUP, s->flags, NULL, NULL, NULL);
 	}
+	DefineCustomIntVariable("tessera.move_progress_interval",
+							"How often a session that waits for a move is told how far it is, by a NOTICE; 0: never.", NULL,
+							&tessera_move_progress_interval, 5000, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomRealVariable("tessera.balancer_max_slowdown",
 							 "Moves that the balancer has begun make way while clients' transactions take more than so many times as long as before.",
 							 "0: they do not.", &tessera_balancer_max_slowdown, 1.5, 0, 1000, PGC_SIGHUP, 0, NULL, NULL, NULL);

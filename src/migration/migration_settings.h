@@ -22,6 +22,7 @@ extern int	tessera_critical_section_attempts;
 extern int	tessera_secondary_throttle; /* TesseraThrottle */
 extern int	tessera_secondary_throttle_timeout;
 extern int	tessera_orphan_cleanup_delay;	/* ms */
+extern int	tessera_move_progress_interval;	/* ms; 0: off */
 extern int	tessera_range_deleter_batch_size;	/* rows */
 extern int	tessera_range_deleter_batch_delay;	/* ms */
 

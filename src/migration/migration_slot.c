@@ -133,6 +133,7 @@ tessera_migration_slot_reserve(TesseraMigrationSide side, const pg_uuid_t *migra
 		slot->reserved = slot->started = GetCurrentTimestamp();
 		slot->state = side == TESSERA_DONOR ? TESSERA_REGISTERED : TESSERA_PREPARED;
 		slot->lag_ms = -1;
+		slot->rows_total = -1;
 	}
 	LWLockRelease(shared->lock);
 	if (i < 0)
@@ -389,6 +390,14 @@ tessera_migration_slot_note_memory(void)
 	tessera_migration_slot_lock();
 	tessera_my_migration->memory = bytes;
 	tessera_my_migration->memory_peak = Max(tessera_my_migration->memory_peak, bytes);
+	tessera_migration_slot_unlock(false);
+}
+
+void
+tessera_migration_slot_expect(int64 rows_total)
+{
+	tessera_migration_slot_lock();
+	tessera_my_migration->rows_total = rows_total;
 	tessera_migration_slot_unlock(false);
 }
 

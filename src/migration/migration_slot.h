@@ -60,6 +60,7 @@ typedef struct TesseraMigrationSlot
 	int64		rows;
 	int64		bytes;
 	int64		mods;
+	int64		rows_total;		/* donor: estimate of the rows that it will clone; -1: not made yet */
 	uint64		backlog;		/* donor: bytes of WAL not decoded yet */
 	double		lag_ms;			/* donor: how far the recipient is behind; -1: not known */
 	double		pause_ms;		/* donor: of the last closed gate */
@@ -133,6 +134,9 @@ extern void tessera_migration_slot_waiting(const char *what);
 
 /* Notes how much memory this process has now; looks at it ten times a second at most. */
 extern void tessera_migration_slot_note_memory(void);
+
+/* Donor: how many rows it expects to clone. */
+extern void tessera_migration_slot_expect(int64 rows_total);
 
 /* Adds to the counters. */
 extern void tessera_migration_slot_count(int64 rows, int64 bytes, int64 mods);

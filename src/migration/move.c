@@ -38,6 +38,7 @@
 #include "control/calls.h"
 #include "transfer/transfer.h"
 #include "migration/migration.h"
+#include "migration/migration_settings.h"
 #include "migration/move_private.h"
 #include "routing/routing.h"
 #include "transaction/background.h"
@@ -355,12 +356,13 @@ donor_result(const TesseraWaitMigrationAnswer *answer)
 	return donor_is_unaware(answer) ? TESSERA_RESULT_NONE : tessera_migration_result_of(answer->state);
 }
 
-/* One poll: true if committed, ERROR if aborted. */
+/* One poll: true if committed, ERROR if aborted. *progress: how far it is, in words, or NULL. */
 static bool
-poll(TesseraMove *move)
+poll(TesseraMove *move, const char **progress)
 {
 	TesseraWaitMigrationAnswer answer;
 
+	*progress = NULL;
 	if (ask_donor(move, &answer))
 	{
 		move->lost = 0;
@@ -369,7 +371,10 @@ poll(TesseraMove *move)
 		if (donor_result(&answer) == TESSERA_RESULT_ABORTED)
 			raise_outcome(move->id, answer.sqlstate, answer.message, answer.detail, answer.hint);
 		if (!donor_is_unaware(&answer))
+		{
+			*progress = answer.detail;
 			return false;
+		}
 	}
 	else
 	{
@@ -411,12 +416,27 @@ cancel_and_wait(TesseraMove *move)
 {
 	int			waited = 0;
 	bool		committed = false;
+	const char *progress;
 
 	if (!move->joined)
 		(void) ask_to_cancel(&move->migration_id, move->donor, NULL);
-	while (!move->joined && waited < CANCEL_WAIT_MS && !(committed = poll(move)))
+	while (!move->joined && waited < CANCEL_WAIT_MS && !(committed = poll(move, &progress)))
 		waited += POLL_MS;
 	return committed;
+}
+
+/* Now and then: a move that is soon over tells nothing. progress: NULL or empty if the donor has not answered, or is of an older release. */
+static void
+tell_progress(TesseraMove *move, const char *progress)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (tessera_move_progress_interval == 0 || progress == NULL || progress[0] == '\0' ||
+		!TimestampDifferenceExceeds(move->told, now, tessera_move_progress_interval))
+		return;
+	move->told = now;
+	ereport(NOTICE,
+			(errmsg("the move to shard \"%s\" is under way: %s", move->shard, progress)));
 }
 
 void
@@ -426,12 +446,15 @@ tessera_move_wait(TesseraMove *move)
 	MemoryContext caller = MemoryContextSwitchTo(context);
 	bool		done = false;
 
+	move->told = GetCurrentTimestamp();
 	while (!done)
 	{
+		const char *progress;
+
 		MemoryContextReset(context);
 		/* a control call must not be torn: cancellation is looked for between calls, termination comes through */
 		HOLD_CANCEL_INTERRUPTS();
-		done = poll(move);
+		done = poll(move, &progress);
 		if (!done && QueryCancelPending)
 			done = cancel_and_wait(move);
 		if (done)
@@ -442,6 +465,8 @@ tessera_move_wait(TesseraMove *move)
 		}
 		RESUME_CANCEL_INTERRUPTS();
 		CHECK_FOR_INTERRUPTS();
+		if (!done && !move->quiet)
+			tell_progress(move, progress);
 	}
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);

@@ -33,6 +33,7 @@ typedef struct TesseraMove
 	bool		cancelled;		/* too late for this part */
 	bool		quiet;			/* nothing is said about code that may reach rows of other shards */
 	bool		tell;			/* about each part, also if it is the only one */
+	TimestampTz told;			/* when its progress was last told, or when the wait began */
 	TimestampTz lost;			/* since when the donor cannot be reached; 0: it can */
 } TesseraMove;
 

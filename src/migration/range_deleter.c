@@ -362,9 +362,9 @@ parts_of(const Piece *piece, int *n)
 	return parts;
 }
 
-/* True if the owners of the piece, by the chunks, have answered that they own it. */
+/* True if the owners of the piece, by the chunks, have answered that they own it. *denied is set if one has answered that it does not. */
 static bool
-owners_confirm(const Piece *piece)
+ask_owners(const Piece *piece, bool *denied)
 {
 	int			n;
 	Part	   *parts = parts_of(piece, &n);
@@ -374,10 +374,33 @@ owners_confirm(const Piece *piece)
 		bool		owned;
 
 		if (!tessera_call_owns_range(tessera_ask(tessera_within(tessera_to_node(parts[i].owner), ASK_MS), TESSERA_TOLERATE_ERRORS), &piece->group_id,
-									 parts[i].min, parts[i].max, &owned) || !owned)
+									 parts[i].min, parts[i].max, &owned))
 			return false;
+		if (!owned)
+		{
+			*denied = true;
+			return false;
+		}
 	}
 	return true;
+}
+
+/*
+ * True if they have. When a range has moved on from the shard to which it went from here, nobody tells this one, which no statement may ever make
+ * fetch the chunks again: so an answer of no is asked about with newer chunks, in each step once (*refreshed).
+ */
+static bool
+owners_confirm(const Piece *piece, bool *refreshed)
+{
+	bool		denied = false;
+
+	if (ask_owners(piece, &denied))
+		return true;
+	if (!denied || *refreshed)
+		return false;
+	*refreshed = true;
+	tessera_background_refresh();
+	return ask_owners(piece, &denied);
 }
 
 /* This shard knows what it owns, and that it owns the range. */
@@ -451,6 +474,7 @@ tessera_range_deleter_step(void)
 	Piece	   *pieces = find_pieces(NULL, &deletions, &n);
 	TimestampTz now = GetCurrentTimestamp();
 	long		next = deletions ? HELD_MS : IDLE_MS;
+	bool		refreshed = false;
 
 	for (int i = 0; i < n; i++)
 	{
@@ -458,7 +482,7 @@ tessera_range_deleter_step(void)
 
 		if (left > 0)
 			next = Min(next, left);
-		else if (owners_confirm(&pieces[i]) && delete_piece(&pieces[i], NULL, true))
+		else if (owners_confirm(&pieces[i], &refreshed) && delete_piece(&pieces[i], NULL, true))
 			forget(&pieces[i]);
 		else
 			next = Min(next, HELD_MS);

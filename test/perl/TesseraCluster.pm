@@ -57,6 +57,8 @@ our %SETTINGS = (
 	# rounds come when a test asks for them, or when shards come or go; only tests that name an interval have the balancer even out
 	'tessera.balancer_interval' => 3600,
 	'tessera.balancer_window' => '00:00-00:00',
+	# what a session that waits for a move is told comes by the clock
+	'tessera.move_progress_interval' => 0,
 	# On a machine with as many tests at once as there are here 50 ms are too short now and then, and the next attempt comes only seconds later; with
 	# much more than 100 ms it comes so late after a pause that a test makes.
 	'tessera.critical_section_budget' => 100,
