@@ -9,7 +9,8 @@
 #   make demo, demo-stop   a small cluster to try by hand
 #   make bench             the benchmarks
 #   make valgrind          a server under valgrind moves, aborts, recovers
-#   make oracle            PostgreSQL's own regression scripts, on a plain server and through a cluster, compared (test/oracle/run)
+#   make oracle            scripts of psql on a plain server and through a cluster, compared (DIR=test/oracle/cases)
+#   make oracle-regress    PostgreSQL's own regression scripts, compared in the same way, statement by statement (test/oracle/regress)
 #   make sqlsmith          random statements, compared in the same way (SEED=1 QUERIES=1000 MOVES=1)
 #   make tpch, make tpcc   TPC-H's questions and TPC-C-like transactions, compared and timed
 #   make bench-ddl         how long DDL takes, and its clients wait, while clients write
@@ -149,7 +150,10 @@ bench:
 	@$(run) bash $(tree)/test/bench/run
 
 oracle:
-	@$(run) bash $(tree)/test/oracle/run
+	@$(run) DIR='$(DIR)' bash $(tree)/test/oracle/run
+
+oracle-regress:
+	@$(run) bash $(tree)/test/oracle/regress
 
 sqlsmith:
 	@$(run) SEED='$(SEED)' QUERIES='$(QUERIES)' MOVES='$(MOVES)' bash $(tree)/test/oracle/random
@@ -180,5 +184,6 @@ chaos:
 		MOVERS='$(MOVERS)' FAULTS='$(FAULTS)' SCHEDULE='$(SCHEDULE)' \
 		bash $(tree)/test/chaos/run
 
-.PHONY: FORCE test check test-long compile-check check-release installcheck demo demo-stop bench bench-ddl bench-snapshots bench-pauses oracle \
+.PHONY: FORCE test check test-long compile-check check-release installcheck demo demo-stop bench bench-ddl bench-snapshots bench-pauses \
+	oracle oracle-regress \
 	sqlsmith tpch tpcc valgrind chaos

@@ -18,7 +18,10 @@ extern bytea *tessera_wire_send(FmgrInfo *function, Datum value);
 /* The reverse. ERROR of the receive function. Both are only for types whose functions run no users' code. */
 extern Datum tessera_wire_receive(FmgrInfo *function, StringInfo buffer, Oid ioparam, int32 typmod);
 
-/* Text form under fixed settings: TesseraFixedSettings, or 0 if it depends on none; palloc'd. ERROR of the output function. */
+/*
+ * Text form under fixed settings: TesseraFixedSettings, or 0 if it depends on none; palloc'd. An XML document is what is stored, with its
+ * declaration. ERROR of the output function.
+ */
 extern char *tessera_wire_fixed_output(FmgrInfo *function, Datum value, int settings);
 
 /*

@@ -10,9 +10,9 @@
 #include "port/pg_bswap.h"
 #include "utils/lsyscache.h"
 
-#include "catalog/portable_types.h"
 #include "common/wire.h"
 #include "executor/copy.h"
+#include "rows/exact_text.h"
 
 #define SIGNATURE "PGCOPY\n\377\r\n\0"
 
@@ -33,7 +33,7 @@ tessera_copy_row_make(TupleDesc desc, List *columns, bool binary)
 
 		row->columns[i] = lfirst_int(cell);
 		row->types[i] = TupleDescAttr(desc, row->columns[i] - 1)->atttypid;
-		if (!tessera_type_goes_binary(row->types[i]))
+		if (!tessera_binary_is_exact(row->types[i]))
 			row->binary = false;
 	}
 	for (int i = 0; i < row->ncolumns; i++)

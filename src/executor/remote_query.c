@@ -42,7 +42,7 @@ prepare_params(TesseraRemoteQuery *query)
 		Oid			function;
 		bool		varlena;
 
-		if (tessera_type_goes_binary(query->types[i]))
+		if (tessera_binary_is_exact(query->types[i]))
 		{
 			query->formats[i] = 1;
 			query->wire_types[i] = query->types[i];

@@ -28,6 +28,7 @@
 #include "planner/read_columns.h"
 #include "planner/read_side.h"
 #include "planner/statement_plan.h"
+#include "rows/exact_text.h"
 
 typedef struct ReadContext
 {
@@ -220,13 +221,16 @@ own_conditions(Query *query, Index rti)
 
 /* ---- rows of arrays ---- */
 
-/* True if values of the type cannot be elements of an array by themselves, or unnest() would take them apart: then their text is. */
+/*
+ * True if values of the type cannot be elements of an array by themselves, or unnest() would take them apart, or the array could not go in binary:
+ * then their text is. Text does: so NULL is NULL whatever array_nulls says, and an XML document keeps its declaration.
+ */
 static bool
 goes_as_text(Oid type)
 {
 	Oid			base = getBaseType(type);
 
-	return !OidIsValid(get_array_type(type)) || OidIsValid(get_element_type(base)) || type_is_rowtype(base);
+	return !tessera_binary_is_exact(type) || !OidIsValid(get_array_type(type)) || OidIsValid(get_element_type(base)) || type_is_rowtype(base);
 }
 
 /* The column of the arrays' rows that has the value of this one, as an expression over them. */

@@ -26,6 +26,7 @@
 #include "catalog/portable_types.h"
 #include "common/fixed_settings.h"
 #include "common/text.h"
+#include "common/wire.h"
 #include "rows/stored_value.h"
 #include "transfer/row_codec.h"
 
@@ -166,7 +167,7 @@ writer_column_init(TesseraRowWriter *writer, WriterColumn *column, Form_pg_attri
 	column->attnum = att->attnum;
 	column->name = pstrdup(NameStr(att->attname));
 	column->type_name = wire_type_name(att->atttypid);
-	if (goes_binary(att->atttypid))
+	if (goes_binary(att->atttypid) && getBaseType(att->atttypid) != XMLOID)	/* whose binary form is not all of it */
 	{
 		column->form = binary_form(getBaseType(att->atttypid), -1, false);
 		getTypeBinaryOutputInfo(att->atttypid, &function, &is_varlena);
@@ -301,7 +302,7 @@ write_value(WriterColumn *column, StringInfo out, Datum value)
 			}
 		case FORM_TEXT:
 			{
-				char	   *text = OutputFunctionCall(&column->function, value);
+				char	   *text = tessera_wire_fixed_output(&column->function, value, 0);
 				char	   *converted = pg_server_to_any(text, strlen(text), PG_UTF8);
 
 				write_bytes(out, TESSERA_VALUE_TEXT, converted, strlen(converted));

@@ -1,0 +1,56 @@
+-- It goes on with the next row, backwards too, and shows what was there when it was opened.
+SET client_min_messages = warning;
+DROP SCHEMA IF EXISTS c18 CASCADE;
+CREATE SCHEMA c18;
+CREATE TYPE c18.kind AS ENUM ('a', 'b');
+CREATE TABLE c18.t (x int, y int, k c18.kind, PRIMARY KEY (x, y));
+SELECT tessera.shard_table('c18.t', 'x', strategy => 'range');
+INSERT INTO c18.t SELECT g % 4, g, CASE WHEN g % 2 = 0 THEN 'a' ELSE 'b' END::c18.kind FROM generate_series(1, 40) g;
+SELECT tessera.move_range('c18.t', tessera.minkey(), 1, 's1');
+SELECT tessera.move_range('c18.t', 1, 3, 's2');
+SELECT tessera.move_range('c18.t', 3, tessera.maxkey(), 's3');
+BEGIN;
+DECLARE one CURSOR WITH HOLD FOR SELECT * FROM c18.t WHERE x = 1 ORDER BY y;
+DECLARE many SCROLL CURSOR WITH HOLD FOR SELECT x, y, k FROM c18.t ORDER BY y DESC;
+DECLARE grouped CURSOR WITH HOLD FOR SELECT x, count(*), max(y) FROM c18.t GROUP BY x ORDER BY x;
+DECLARE untouched CURSOR WITH HOLD FOR SELECT sum(y) FROM c18.t;
+FETCH 2 FROM one;
+FETCH 3 FROM many;
+FETCH 1 FROM grouped;
+UPDATE c18.t SET y = y + 1000 WHERE x = 1 AND y > 30;
+DELETE FROM c18.t WHERE x = 3;
+COMMIT;
+FETCH 2 FROM one;
+FETCH BACKWARD 2 FROM many;
+FETCH 2 FROM many;
+FETCH LAST FROM many;
+FETCH ABSOLUTE 5 FROM many;
+FETCH RELATIVE -2 FROM many;
+FETCH ALL FROM grouped;
+FETCH ALL FROM untouched;
+MOVE FORWARD ALL IN one;
+FETCH 1 FROM one;
+CLOSE ALL;
+
+CREATE FUNCTION c18.held(low int) RETURNS void LANGUAGE sql AS $$DECLARE by_param CURSOR WITH HOLD FOR SELECT y FROM c18.t WHERE y > $1 ORDER BY y$$;
+BEGIN;
+SELECT c18.held(1030);
+FETCH 1 FROM by_param;
+COMMIT;
+FETCH ALL FROM by_param;
+CLOSE by_param;
+
+-- a savepoint that takes back what a cursor has seen, and one opened within it
+BEGIN;
+DECLARE outer_one CURSOR FOR SELECT y FROM c18.t WHERE x = 2 ORDER BY y;
+FETCH 1 FROM outer_one;
+SAVEPOINT s;
+DELETE FROM c18.t WHERE x = 2;
+FETCH 1 FROM outer_one;
+DECLARE inner_one CURSOR FOR SELECT count(*) FROM c18.t WHERE x = 2;
+FETCH 1 FROM inner_one;
+ROLLBACK TO s;
+FETCH 1 FROM outer_one;
+FETCH 1 FROM inner_one;
+ROLLBACK;
+SELECT count(*), sum(y) FROM c18.t;

@@ -1,0 +1,56 @@
+-- Groups, joins, unique constraints, sorts and DISTINCT go by the collation of the column or of COLLATE.
+SET client_min_messages = warning;
+DROP SCHEMA IF EXISTS c34 CASCADE;
+CREATE SCHEMA c34;
+CREATE COLLATION c34.ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+CREATE COLLATION c34.ai (provider = icu, locale = 'und-u-ks-level1', deterministic = false);
+CREATE COLLATION c34.num (provider = icu, locale = 'en-u-kn-true');
+CREATE DOMAIN c34.label AS text COLLATE c34.ci;
+CREATE TABLE c34.w (id int NOT NULL, name text COLLATE c34.ci, plain text, l c34.label, UNIQUE (id, name));
+CREATE TABLE c34.k (name text COLLATE c34.num PRIMARY KEY, v int);
+CREATE INDEX ON c34.w (id);
+ALTER TABLE c34.w REPLICA IDENTITY FULL;
+SELECT tessera.shard_table('c34.w', 'id', strategy => 'range');
+SELECT tessera.shard_table('c34.k', 'name', strategy => 'range');
+INSERT INTO c34.w SELECT g, (ARRAY['Apple', 'aPPLE', 'pear', 'PEAR', 'fig'])[1 + g % 5],
+	(ARRAY['Apple', 'aPPLE', 'pear', 'PEAR', 'fig'])[1 + g % 5], (ARRAY['Red', 'RED', 'blue'])[1 + g % 3]
+  FROM generate_series(1, 15) g;
+INSERT INTO c34.w VALUES (16, 'Zo' || chr(235), 'Zo' || chr(235), 'x'), (17, 'ZO' || chr(203), 'ZO' || chr(203), 'X'), (18, 'zoe', 'zoe', 'x'), (19,
+	NULL, NULL, NULL);
+INSERT INTO c34.k VALUES ('item 10', 10), ('item 9', 9), ('item 100', 100), ('Item 9', 99), ('item 1', 1);
+SELECT tessera.move_range('c34.w', 6, 11, 's2');
+SELECT tessera.move_range('c34.w', 11, tessera.maxkey(), 's3');
+SELECT tessera.move_range('c34.w', tessera.minkey(), 6, 's1');
+SELECT tessera.move_range('c34.k', tessera.bound('item 9'::text), tessera.bound('item 50'::text), 's2');
+SELECT tessera.move_range('c34.k', tessera.bound('item 50'::text), tessera.maxkey(), 's3');
+SELECT count(*) FROM c34.w WHERE name = 'APPLE';
+SELECT count(*) FROM c34.w WHERE plain = 'APPLE';
+SELECT count(*) FROM c34.w WHERE plain = 'APPLE' COLLATE c34.ci;
+SELECT count(*) FROM c34.w WHERE name = 'Apple' COLLATE "C";
+SELECT count(*) FROM c34.w WHERE plain COLLATE c34.ai = 'zoe';
+SELECT lower(name) AS n, count(*), count(DISTINCT name), count(DISTINCT plain) FROM c34.w WHERE id < 16 GROUP BY lower(name) ORDER BY 1;
+SELECT count(*) FROM (SELECT DISTINCT name FROM c34.w) d;
+SELECT count(*) FROM (SELECT DISTINCT plain COLLATE c34.ai FROM c34.w) d;
+SELECT count(*) FROM (SELECT l FROM c34.w GROUP BY l) d;
+SELECT n FROM (SELECT count(*) AS n FROM c34.w GROUP BY name) d ORDER BY n;
+SELECT count(*) FROM c34.w a JOIN c34.w b ON a.name = b.name AND a.id < b.id;
+SELECT count(*) FROM c34.w a JOIN c34.w b ON a.plain = b.plain AND a.id < b.id;
+SELECT count(*) FROM c34.w a WHERE EXISTS (SELECT FROM c34.w b WHERE b.name = a.plain COLLATE c34.ci AND b.id = a.id + 1);
+SELECT id FROM c34.w WHERE name IN ('FIG', 'ZOE') ORDER BY id;
+SELECT id FROM c34.w WHERE upper(plain) = 'ZO' || chr(203) ORDER BY id;
+SELECT id FROM c34.w WHERE upper(plain) !~ plain AND id > 15 ORDER BY id;
+SELECT id, plain FROM c34.w WHERE id < 6 ORDER BY name, id;
+SELECT id, plain FROM c34.w WHERE id < 6 ORDER BY plain COLLATE "C" DESC, id LIMIT 3;
+SELECT lower(min(name)) AS first, lower(max(name COLLATE c34.num)) AS last, min(plain COLLATE "C") AS c FROM c34.w WHERE id < 16;
+SELECT name, v FROM c34.k ORDER BY name COLLATE c34.num, v;
+SELECT name, v FROM c34.k WHERE name > 'item 9' ORDER BY name LIMIT 3;
+SELECT name, v FROM c34.k WHERE name > 'item 9' COLLATE "C" ORDER BY name COLLATE "C";
+SELECT name, v FROM c34.k WHERE name BETWEEN 'item 2' AND 'item 20' ORDER BY name;
+SELECT v FROM c34.k WHERE name = 'item 9';
+INSERT INTO c34.w VALUES (16, 'ZO' || chr(203), 'dup', 'x');
+INSERT INTO c34.w VALUES (16, 'ZO' || chr(203), 'dup', 'x') ON CONFLICT (id, name) DO UPDATE SET plain = excluded.plain RETURNING id, plain;
+UPDATE c34.w SET l = 'seen' WHERE l = 'BLUE' AND name > 'FI';
+SELECT count(*) FROM c34.w WHERE l = 'SEEN';
+DELETE FROM c34.w WHERE name = 'PeAr' AND id > 5;
+SELECT count(*) FROM c34.w;
+SELECT name FROM c34.w WHERE name LIKE 'a%';
