@@ -10,7 +10,7 @@
 #define TESSERA_PROTOCOL_H
 
 #ifndef TESSERA_PROTOCOL
-#define TESSERA_PROTOCOL 12
+#define TESSERA_PROTOCOL 13
 #endif
 
 /* The oldest that this version of the extension can speak. */
@@ -48,6 +48,9 @@
 
 /* From this one on what shards say of their transactions has SQLSTATEs of its own: TS005 and TS006 are clients' now. */
 #define TESSERA_WORDS_PROTOCOL 12
+
+/* From this one on shards are told when the transaction and the statement began where the client gave them. */
+#define TESSERA_START_PROTOCOL 13
 
 /* The parameter of the connection (ParameterStatus) in which they do. */
 #define TESSERA_TIME_PARAMETER "tessera_time"

@@ -113,7 +113,7 @@ ask_anew(TesseraRoute *route, TesseraShardRunRequest *request)
 static Snapshot
 take(Question *question)
 {
-	TesseraCommandNeeds needs = {.statement = question->number};
+	TesseraCommandNeeds needs = {.statement = question->number,.timeless = true};
 	TesseraTime time = Max(question->time, tessera_clock_session());
 	Snapshot	cut;
 
