@@ -63,9 +63,9 @@ static const char *const session_words[] = {
 	"explain", "show", "abort", "start", "release", "reassign", NULL
 };
 
-/* Built-in functions, not volatile, that tell of the session or of the node; those that begin with pg_, inet_ or txid_ do, but for pg_typeof. */
-static bool
-tells_of_session(const char *name)
+/* Those that begin with pg_, inet_ or txid_ do, but for pg_typeof. */
+bool
+tessera_tells_of_session(const char *name)
 {
 	static const char *const prefixes[] = {"pg_", "inet_", "txid_", "has_", "to_reg"};
 	size_t		length = strlen(name);
@@ -84,7 +84,7 @@ static bool
 call_is_harmless(const char *name)
 {
 	CatCList   *list = SearchSysCacheList1(PROCNAMEARGSNSP, CStringGetDatum(name));
-	bool		harmless = !tells_of_session(name);
+	bool		harmless = !tessera_tells_of_session(name);
 
 	for (int i = 0; i < list->n_members && harmless; i++)
 	{

@@ -18,6 +18,11 @@ extern bool tessera_fires_on_router(Relation rel, CmdType command);
 /* True if any such trigger is deferrable. */
 extern bool tessera_has_deferrable_trigger(Relation rel, CmdType command);
 
+/*
+ * Of the name of a built-in function that is not volatile: true if it tells of the session or of the node, so that another node may answer otherwise.
+ */
+extern bool tessera_tells_of_session(const char *function);
+
 extern void tessera_trigger_place_init(void);	/* from _PG_init: setting, what makes its cache forget */
 
 #endif							/* TESSERA_TRIGGER_PLACE_H */

@@ -52,6 +52,9 @@
 /* From this one on a coordinator can be asked whether it has decided, without deciding for it (call peek). */
 #define TESSERA_PEEK_PROTOCOL 13
 
+/* From this one on shards are told when the transaction and the statement began where the client gave them. */
+#define TESSERA_START_PROTOCOL 13
+
 /* The parameter of the connection (ParameterStatus) in which they do. */
 #define TESSERA_TIME_PARAMETER "tessera_time"
 

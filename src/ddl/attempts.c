@@ -176,7 +176,7 @@ describe_session_here(int32 pid)
 static char *
 ask_for_session(const TesseraRouting *routing, TesseraRemoteClient session)
 {
-	TesseraCommandNeeds needs = {0};
+	TesseraCommandNeeds needs = {.timeless = true};
 	char	   *answer;
 
 	if (session.node_id == routing->self)

@@ -23,16 +23,19 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_index.h"
 #include "catalog/pg_operator.h"
+#include "catalog/pg_proc.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
 #include "parser/parse_expr.h"
 #include "parser/parse_relation.h"
 #include "rewrite/rewriteHandler.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
+#include "catalog/trigger_place.h"
 #include "common/errors.h"
 #include "common/version_compat.h"
 #include "common/worker_registry.h"
@@ -539,9 +542,50 @@ tessera_rules_before(Node *statement, const TesseraRouting *routing)
 
 /* ---- after ---- */
 
+/* For check_functions_in_node: another node may answer otherwise, in the same transaction, as the same user, with the same settings. */
+static bool
+function_differs(Oid function, void *context)
+{
+	const char *name;
+
+	if (func_volatile(function) == PROVOLATILE_IMMUTABLE)
+		return false;
+	if (function >= FirstNormalObjectId || func_volatile(function) == PROVOLATILE_VOLATILE)
+		return true;
+	name = get_func_name(function);
+	return name == NULL || strcmp(name, "current_database") == 0 || tessera_tells_of_session(name);
+}
+
+/* A setting of an application is the session's, on all nodes; others may be the server's. */
+static bool
+names_own_setting(Node *node)
+{
+	const Const *name = (const Const *) node;
+
+	return IsA(node, Const) && !name->constisnull && strchr(TextDatumGetCString(name->constvalue), '.') != NULL;
+}
+
+/* True if each shard may compute another value. The time is one on all of them (doc/design.md#one-time). */
+static bool
+differs_walker(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, FuncExpr) && (((FuncExpr *) node)->funcid == F_CURRENT_SETTING_TEXT || ((FuncExpr *) node)->funcid == F_CURRENT_SETTING_TEXT_BOOL))
+	{
+		if (!names_own_setting(linitial(((FuncExpr *) node)->args)))
+			return true;
+	}
+	else if (check_functions_in_node(node, function_differs, NULL))
+		return true;
+	if (IsA(node, SQLValueFunction) && ((SQLValueFunction *) node)->op == SVFOP_CURRENT_CATALOG)
+		return true;
+	return IsA(node, NextValueExpr) || expression_tree_walker(node, differs_walker, context);
+}
+
 /*
- * True if the value that an added column gets in existing rows would differ between shards; of a replicated table between its copies, on which the
- * clocks and sessions differ as well.
+ * True if the value that an added column gets in existing rows would differ between shards; of a replicated table between its copies, among them
+ * those of nodes that are not told the time yet while a cluster is upgraded.
  */
 static bool
 default_differs(const Target *target, const char *column)
@@ -558,7 +602,7 @@ default_differs(const Target *target, const char *column)
 			result = true;
 		else if (attribute->atthasdef && attribute->attgenerated == '\0')
 			result = target->table->replicated ? contain_mutable_functions(build_column_default(rel, attnum)) :
-				contain_volatile_functions(build_column_default(rel, attnum));
+				differs_walker(build_column_default(rel, attnum), NULL);
 	}
 	relation_close(rel, NoLock);
 	return result;
@@ -573,7 +617,7 @@ check_added_column(const Target *target, const char *column)
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 target->table->replicated ?
 			 errmsg("cannot add column \"%s\" with a default that is not constant to replicated table \"%s\"", column, target->name) :
-			 errmsg("cannot add column \"%s\" with a volatile default to sharded table \"%s\"", column, target->name),
+			 errmsg("cannot add column \"%s\" with a default that differs by shard to sharded table \"%s\"", column, target->name),
 			 errdetail("Each %s would compute values of its own for the rows that exist.", target->table->replicated ? "node" : "shard"),
 			 errhint("Add the column without a default, then ALTER COLUMN ... SET DEFAULT, then UPDATE the rows.")));
 }

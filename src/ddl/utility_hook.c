@@ -512,6 +512,7 @@ utility_hook(PlannedStmt *statement, const char *text, bool read_only, ProcessUt
 	UtilityKind kind;
 	const TesseraRouting *routing;
 
+	tessera_internal_restate_start();
 	if (IsA(statement->utilityStmt, TransactionStmt))
 	{
 		if (!tessera_prepared_statement(&utility, run_next))

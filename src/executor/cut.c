@@ -124,7 +124,7 @@ versions_for(const TesseraCutNodes *nodes, int32 node_id, int *n)
 static bool
 send_ask(TesseraQuestion *ask, const TesseraCutNodes *nodes, int32 node_id, uint64 statement)
 {
-	TesseraCommandNeeds needs = {.statement = statement,.aside = statement == 0};
+	TesseraCommandNeeds needs = {.statement = statement,.aside = statement == 0,.timeless = true};
 	int			protocol;
 
 	needs.versions = versions_for(nodes, node_id, &needs.nversions);
@@ -297,7 +297,7 @@ raise_too_late(const TesseraNode *node)
 static void
 tell_nodes(const TesseraRouting *routing, const int32 *node_ids, int n, const TesseraCutMoment *moment)
 {
-	TesseraCommandNeeds needs = {.aside = true};
+	TesseraCommandNeeds needs = {.aside = true,.timeless = true};
 
 	for (int i = 0; i < n; i++)
 	{

@@ -122,7 +122,7 @@ static void
 peek_there(const TesseraCutNodes *nodes, uint64 statement, TesseraTime time, Peek **peeks, int n)
 {
 	TesseraQuestion *questions = palloc0(sizeof(TesseraQuestion) * n);
-	TesseraCommandNeeds needs = {.statement = statement,.aside = statement == 0};
+	TesseraCommandNeeds needs = {.statement = statement,.aside = statement == 0,.timeless = true};
 	volatile int nsent = 0;
 
 	PG_TRY();

@@ -36,6 +36,7 @@ typedef enum TesseraStatementFlags
 	STATEMENT_MANY = 4,			/* goes to every shard that owns part of its (one) group, if no pin bounds it */
 	STATEMENT_DML = 8,			/* sets es_processed */
 	STATEMENT_CURRENT_OF = 64,	/* of the row where a cursor stands */
+	STATEMENT_TIMELESS = 512,	/* nothing that shards run of it asks for now() or statement_timestamp() (planner/timeless.h) */
 	STATEMENT_ONCE = 256,		/* neither its text nor a plan of it is kept where it runs */
 	STATEMENT_COUNTED_ROWS = 128,	/* routed rows: the rows of a shard go in one statement, which triggers for each statement see */
 	TABLE_SINGLE = 16,			/* T3: the statement's only fragment, run once */
@@ -57,7 +58,7 @@ typedef enum TesseraTablePrivate
 	TABLE_ATTRIBUTES,			/* IntList: attribute numbers the result's columns stand for, system columns among them */
 	TABLE_PINS,					/* List of IntList, as above; at most one */
 	TABLE_CONDITIONS,			/* List of IntList (executor/shard_pruning.h) */
-	TABLE_FLAGS,				/* Integer: STATEMENT_WRITES if it locks rows, TABLE_SINGLE, TABLE_NODES */
+	TABLE_FLAGS,				/* Integer: STATEMENT_WRITES if it locks rows, TABLE_SINGLE, TABLE_NODES, STATEMENT_TIMELESS */
 	TABLE_ORDER,				/* List of IntList (column, operator, collation, whether nulls come first): the order of each shard's rows */
 	TABLE_COUNT
 } TesseraTablePrivate;
@@ -71,7 +72,7 @@ typedef enum TesseraInsertPrivate
 	INSERT_ATTRIBUTES,			/* IntList: attribute of the table that each column of the source row is for */
 	INSERT_RELID,				/* Integer */
 	INSERT_SOURCE,				/* PlannedStmt of the rows */
-	INSERT_FLAGS,				/* Integer: STATEMENT_RETURNS_ROWS, STATEMENT_COUNTED_ROWS */
+	INSERT_FLAGS,				/* Integer: STATEMENT_RETURNS_ROWS, STATEMENT_COUNTED_ROWS, STATEMENT_TIMELESS */
 	/*
 	 * List of (texts, Integer): the same for so many rows at once, largest first; row columns' parameters row by row, the others behind. RETURNING
 	 * has one more column, the row's position among them

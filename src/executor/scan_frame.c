@@ -96,6 +96,7 @@ tessera_scan_run(TesseraScan *scan, TesseraRoute *route, TesseraShardRunRequest 
 	else if (request->snapshot == NULL)
 		request->snapshot = scan->css.ss.ps.state->es_snapshot;
 	request->parts = scan->parts;
+	request->timeless = (scan->flags & STATEMENT_TIMELESS) != 0;
 	if (scan->parts && scan->parts->begun)
 		route->first = scan->parts->routing;
 	scan->run = tessera_shard_run_make();

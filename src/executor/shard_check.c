@@ -514,6 +514,7 @@ executor_start(QueryDesc *query, int eflags)
 		start_query(query, eflags);
 		return;
 	}
+	tessera_internal_restate_start();
 	outermost = tessera_received(query->sourceText);
 	references = !outermost && !IsParallelWorker() && tessera_is_reference_query(query->sourceText);
 	if (!(eflags & EXEC_FLAG_EXPLAIN_ONLY))
@@ -596,6 +597,7 @@ executor_run(TESSERA_RUN_PARAMETERS)
 
 	if (found & TESSERA_EXEC_STALE)
 		return;
+	tessera_internal_restate_start();
 	if (pushes)
 		PushActiveSnapshot(query->snapshot);
 	tessera_nesting_enter();

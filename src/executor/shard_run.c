@@ -97,6 +97,7 @@ send_to(TesseraShardRun *run, TesseraShardRunTarget *target, const TesseraShardR
 
 	needs.write = request->write;
 	needs.autocommit = request->autocommit && !several_writes;
+	needs.timeless = request->timeless;
 	needs.statement = request->statement;
 	needs.nversions = versions_for(request, target->node_id, versions);
 	needs.versions = versions;

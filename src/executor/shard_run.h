@@ -46,6 +46,7 @@ typedef struct TesseraShardRunRequest
 	List	   *relids;			/* OidList: the cluster tables it names */
 	bool		write;
 	bool		autocommit;		/* it may run outside a remote transaction block */
+	bool		timeless;		/* as TesseraCommandNeeds has it */
 	uint64		statement;		/* router's statement number if it has several fragments, else 0 */
 	bool		any_order;		/* rows are wanted as they come, whichever shard sends them; else all of one shard, then of the next */
 	const TesseraRowOrder *order;	/* each shard sends its rows in this order, and so they are handed out; NULL: in none. Outlives the run */

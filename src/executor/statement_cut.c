@@ -111,7 +111,7 @@ ask_anew(TesseraRoute *route, TesseraShardRunRequest *request)
 static Snapshot
 take(Question *question)
 {
-	TesseraCommandNeeds needs = {.statement = question->number};
+	TesseraCommandNeeds needs = {.statement = question->number,.timeless = true};
 	Snapshot	cut;
 
 	for (int i = 0; i < question->nodes.n; i++)

@@ -17,6 +17,7 @@
 #include "utils/timestamp.h"
 
 #include "common/shmem.h"
+#include "common/start_times.h"
 #include "load/client_pace.h"
 
 #define FLUSH_US 50000
@@ -127,7 +128,7 @@ tessera_pace_enter(const void *query)
 {
 	if (!mine.counts || mine.query != NULL)
 		return;
-	next_statement(GetCurrentStatementStartTimestamp());
+	next_statement(tessera_message_time());
 	mine.query = query;
 	mine.entered = GetCurrentTimestamp();
 }
@@ -148,7 +149,7 @@ tessera_pace_committed(void)
 	{
 		TimestampTz now = GetCurrentTimestamp();
 
-		next_statement(GetCurrentStatementStartTimestamp());
+		next_statement(tessera_message_time());
 		mine.n++;
 		mine.log_us += log((double) Max(mine.earlier + now - mine.statement, 1));
 		if (now - mine.flushed >= FLUSH_US)

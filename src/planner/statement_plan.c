@@ -43,6 +43,7 @@
 #include "planner/pruning_conditions.h"
 #include "planner/statement_plan.h"
 #include "planner/target_view.h"
+#include "planner/timeless.h"
 
 static List *
 output_targets(Query *query)
@@ -693,7 +694,7 @@ tessera_plan_statement_reading(Query *query, const TesseraReads *reads, int curs
 		flags |= STATEMENT_DML;
 	if (many)
 		flags |= STATEMENT_MANY;
-	flags |= constants.many || constants.large_array ? STATEMENT_ONCE : 0;
+	flags |= (constants.many || constants.large_array ? STATEMENT_ONCE : 0) | (tessera_query_is_timeless(copy) ? STATEMENT_TIMELESS : 0);
 	if (flags & STATEMENT_CURRENT_OF)
 		position = add_position(copy, &params);
 	exprs = list_copy(params);
@@ -1025,6 +1026,7 @@ tessera_plan_insert(Query *query, const char *source_text, int cursor_options, P
 	PlannedStmt *source;
 	List	   *row_texts;
 	bool		counted;
+	bool		timeless;
 
 	analysis.occurrences = list_make1(&occurrence);
 	if (!modification_allowed(&analysis, reason))
@@ -1058,6 +1060,7 @@ tessera_plan_insert(Query *query, const char *source_text, int cursor_options, P
 		}
 	}
 	counted = fires_by_statement(target->relid);
+	timeless = tessera_query_is_timeless(row);
 	batches = batch_texts(query, row, list_length(shipped), counted);
 	row_texts = tessera_deparse(row);
 	source = pg_plan_query(tessera_source_query(query, more), source_text, cursor_options & ~CURSOR_OPT_SCROLL, params);
@@ -1068,7 +1071,8 @@ tessera_plan_insert(Query *query, const char *source_text, int cursor_options, P
 	scan->custom_private = list_make5(row_texts, types_of(shipped), columns, attributes_of(query), makeInteger((int) table->relid));
 	scan->custom_private = lappend(scan->custom_private, source);
 	scan->custom_private = lappend(scan->custom_private, makeInteger((query->returningList != NIL ? STATEMENT_RETURNS_ROWS : 0) |
-																		(counted ? STATEMENT_COUNTED_ROWS : 0)));
+																		(counted ? STATEMENT_COUNTED_ROWS : 0) |
+																		(timeless ? STATEMENT_TIMELESS : 0)));
 	scan->custom_private = lappend(scan->custom_private, batches);
 	scan->custom_private = lappend(scan->custom_private, makeInteger(list_length(row->targetList)));
 	Assert(list_length(scan->custom_private) == INSERT_COUNT);

@@ -54,6 +54,7 @@
 #include "planner/read_columns.h"
 #include "planner/ship.h"
 #include "planner/table_path.h"
+#include "planner/timeless.h"
 #include "routing/key_comparison.h"
 #include "session/internal_connection.h"
 #include "statistics/table_statistics.h"
@@ -718,6 +719,7 @@ plan_custom_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tli
 	}
 	attributes = needed_attributes(root, rel, relation, extract_actual_clauses(local, false));
 	texts = scan_texts(root, rel, relation, attributes, shipped, local == NIL, mark, &params);
+	flags |= tessera_scan_is_timeless(relation, (Node *) extract_actual_clauses(shipped, false)) ? STATEMENT_TIMELESS : 0;
 	scan = tessera_scan_plan(rel, tessera_cluster_table(rte->relid), clauses, texts, params, attributes, flags);
 	scan->scan.plan.targetlist = tlist;
 	scan->scan.plan.qual = extract_actual_clauses(local, false);

@@ -63,6 +63,7 @@
 #include "common/errors.h"
 #include "common/injection.h"
 #include "common/protocol.h"
+#include "common/start_times.h"
 #include "common/transaction_steps.h"
 #include "common/version_compat.h"
 #include "session/internal_connection.h"
@@ -93,6 +94,8 @@ typedef struct InternalConnection
 	uint64		session_round;	/* internal_session calls so far */
 	HTAB	   *told;			/* group_id -> TesseraToldVersion */
 	HTAB	   *mirrored;		/* names of settings that a router has ever set here */
+	TimestampTz transaction_start;	/* when the transaction began that it spoke of last; it is the one at hand if now() says so */
+	TimestampTz statement_start;	/* and the statement of it; 0: it has not said */
 
 	/* of the transaction: the steps at its end reset it */
 	uint64		statement;		/* number of the router's statement at hand; 0: none */
@@ -724,6 +727,28 @@ tessera_serve_statement(const TesseraStatementArgs *args)
 	deconstruct_array(args->kept, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &numbers, NULL, &n);
 	connection.statement = (uint64) args->number;
 	drop_kept_snapshots(numbers, n);
+}
+
+/* ---- when transaction and statement began (doc/design.md#one-time) ---- */
+
+void
+tessera_serve_began(const TesseraBeganArgs *args)
+{
+	if (!IS_VALID_TIMESTAMP(args->transaction_start) || !IS_VALID_TIMESTAMP(args->statement_start) || args->statement_start == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROTOCOL_VIOLATION),
+				 errmsg("node \"%s\" states times that are none", NameStr(connection.router))));
+	connection.transaction_start = args->transaction_start;
+	connection.statement_start = args->statement_start;
+	tessera_set_start_times(args->transaction_start, args->statement_start);
+}
+
+/* Another transaction has another time of its own, so nothing need be reset at the end of this one. */
+void
+tessera_internal_restate_start(void)
+{
+	if (connection.statement_start != 0 && GetCurrentTransactionStartTimestamp() == connection.transaction_start)
+		tessera_set_start_times(connection.transaction_start, connection.statement_start);
 }
 
 /* ---- what cannot be prepared ---- */

@@ -54,6 +54,12 @@ extern void tessera_internal_tell_unpreparable(void);
  */
 extern void tessera_internal_tell_time(void);
 
+/*
+ * Before anything of a statement is evaluated, and as its message is executed: its times are those that the router has told, if it has done so in
+ * this transaction (the server has set the statement's anew for each message since). Cheap; raises nothing.
+ */
+extern void tessera_internal_restate_start(void);
+
 /* The version that the router told for a group; NULL: none (the router takes the table for a placed one, or does not know it). */
 extern const TesseraToldVersion *tessera_internal_told(const pg_uuid_t *group_id);
 

@@ -188,7 +188,7 @@ undo_request(TesseraConnection *connection, int64 request)
 static TesseraConnection *
 connection_to(const TesseraRouting *routing, int32 home, bool session)
 {
-	TesseraCommandNeeds needs = {.autocommit = session, .aside = true};
+	TesseraCommandNeeds needs = {.autocommit = session, .aside = true, .timeless = true};
 
 	return tessera_participant(routing, home, &needs);
 }

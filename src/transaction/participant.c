@@ -36,6 +36,7 @@
 #include "catalog/identity.h"
 #include "catalog/incarnation.h"
 #include "common/errors.h"
+#include "common/protocol.h"
 #include "common/version_compat.h"
 #include "control/calls.h"
 #include "transaction/cluster_time.h"
@@ -55,6 +56,9 @@ typedef struct ToldState
 {
 	HTAB	   *versions;		/* group_id -> TesseraToldVersion */
 	uint64		statement;		/* number it was told in this remote transaction */
+	TimestampTz transaction_start;	/* and when this session's began, with the statement at hand; 0: it was not told */
+	TimestampTz statement_start;
+	bool		asks;			/* it was told once in this remote transaction */
 } ToldState;
 
 static TesseraTransaction at_hand = {.phase = TESSERA_COMMIT_OPEN};
@@ -201,6 +205,7 @@ forget_told(TesseraConnection *connection)
 	while ((version = hash_seq_search(&status)))
 		hash_search(told->versions, &version->group_id, HASH_REMOVE, NULL);
 	told->statement = PG_UINT64_MAX;
+	told->transaction_start = 0;
 }
 
 /* As the current user, in its security context; own: as the cluster's own role. */
@@ -248,6 +253,28 @@ tessera_queue_current_session(TesseraConnection *connection)
 }
 
 /*
+ * What runs there has the time of this transaction and statement (doc/design.md#one-time). A transaction block keeps it; outside of one it holds for
+ * what follows in the same pipeline.
+ */
+static void
+queue_start(TesseraConnection *connection)
+{
+	TesseraRemoteState *state = tessera_connection_state(connection);
+	ToldState  *told = told_state(connection);
+	TimestampTz transaction = GetCurrentTransactionStartTimestamp();
+	TimestampTz statement = GetCurrentStatementStartTimestamp();
+
+	if (tessera_connection_protocol(connection) < TESSERA_START_PROTOCOL)
+		return;
+	if (state->xact_depth > 0 && told->transaction_start == transaction && told->statement_start == statement)
+		return;
+	tessera_queue_began(connection, transaction, statement);
+	told->transaction_start = state->xact_depth > 0 ? transaction : 0;
+	told->statement_start = statement;
+	told->asks = state->xact_depth > 0;
+}
+
+/*
  * SET CONSTRAINTS of this transaction that the participant has not run, those of the savepoints that it has. As the cluster's own role: the user of
  * the next command need not have rights on the constraints' schemas.
  */
@@ -262,6 +289,7 @@ queue_constraint_modes(TesseraParticipant *participant)
 	while ((sql = tessera_constraint_modes_next(&at_hand, participant, state->xact_depth)) != NULL)
 	{
 		queue_session(participant->connection, true);
+		queue_start(participant->connection);	/* triggers may fire */
 		tessera_connection_queue_control(participant->connection, sql, 0, NULL);
 		participant->modes_sent++;
 	}
@@ -345,6 +373,13 @@ queue_transaction(TesseraParticipant *participant)
 		participant->joined = true;
 		participant->join = ++statements.joins;
 		participant->modes_sent = 0;
+		if (!participant->unlisted)
+		{
+			ToldState  *told = told_state(participant->connection);
+
+			told->transaction_start = 0;
+			told->asks = false;
+		}
 	}
 	queue_constraint_modes(participant);
 	while (state->xact_depth < level)
@@ -517,6 +552,8 @@ join(const TesseraRouting *routing, int32 node_id, const TesseraCommandNeeds *ne
 		}
 		if (!needs->aside)
 			queue_statement_number(connection, needs->statement);
+		if (!own && !needs->timeless)
+			queue_start(connection);
 	}
 	if (needs->write && participant->joined)
 	{
@@ -662,13 +699,16 @@ tessera_autocommit_write_allowed(void)
 
 /*
  * Deferred triggers fire at the commit, by whom that is given: not by the owner of a function, or the cluster's own role, that was the last to have
- * something done there.
+ * something done there. And they are of the statement that commits; where nothing was done that asks for the time, there are none.
  */
 void
-tessera_participant_restate_user(TesseraParticipant *participant)
+tessera_participant_restate_session(TesseraParticipant *participant)
 {
-	if (!participant->unlisted && tessera_connection_alive(participant->connection))
-		queue_session(participant->connection, false);
+	if (participant->unlisted || !tessera_connection_alive(participant->connection))
+		return;
+	queue_session(participant->connection, false);
+	if (told_state(participant->connection)->asks)
+		queue_start(participant->connection);
 }
 
 const char *

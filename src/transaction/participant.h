@@ -25,6 +25,7 @@ typedef struct TesseraCommandNeeds
 	bool		aside;			/* a call beside the current statement: it does not end the snapshots that the shard keeps for that */
 	/* no transaction block is needed: it may commit by itself (doc/design.md#remote-autocommit); ignored once a remote transaction is open */
 	bool		autocommit;
+	bool		timeless;		/* nothing that it runs there asks for now() or statement_timestamp(): it need not be told them */
 	uint64		statement;		/* router's statement number, if the statement has several fragments; else 0 */
 	int			nversions;
 	const TesseraToldVersion *versions; /* versions this command is routed by */
@@ -35,8 +36,8 @@ typedef struct TesseraCommandNeeds
 /*
  * Joins the node and queues what must precede a command there: hello, BEGIN with isolation level and modes, savepoints, effective user (the current
  * one, always: what a statement runs there is run by whom it would be run by here) and its security context, changed settings, versions not told yet,
- * statement number. The caller then queues its command and calls tessera_connection_sync. ERROR 08006 if unreachable. Never called for the local
- * node.
+ * statement number, when transaction and statement began. The caller then queues its command and calls tessera_connection_sync. ERROR 08006 if
+ * unreachable. Never called for the local node.
  */
 extern TesseraConnection *tessera_participant(const TesseraRouting *routing, int32 node_id, const TesseraCommandNeeds *needs);
 

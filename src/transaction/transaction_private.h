@@ -88,8 +88,11 @@ extern TesseraConnection *tessera_participant_as_cluster(const TesseraRouting *r
 /* participant.c: what follows on the connection runs as the current user, in its security context, with the session's settings. */
 extern void tessera_queue_current_session(TesseraConnection *connection);
 
-/* Before the commit on that node: states the current user and security context there again, since deferred triggers run as who commits. */
-extern void tessera_participant_restate_user(TesseraParticipant *participant);
+/*
+ * Before the commit on that node: states the current user and security context there again, and the time of the statement, since deferred triggers
+ * run as who commits, and in the statement that does.
+ */
+extern void tessera_participant_restate_session(TesseraParticipant *participant);
 
 /* Connections of the participants (palloc'd array); joined: only those with an open transaction. */
 extern TesseraConnection **tessera_participant_connections(bool joined, int *n);

@@ -574,11 +574,11 @@ choose_coordinator(TesseraTransaction *transaction, TesseraParticipant *writer, 
 
 /* What fires at the end of the transaction does so by whom it is ended. */
 static void
-restate_users(TesseraTransaction *transaction)
+restate_sessions(TesseraTransaction *transaction)
 {
 	for (int i = 0; i < transaction->nparticipants; i++)
 		if (transaction->participants[i].wrote)
-			tessera_participant_restate_user(&transaction->participants[i]);
+			tessera_participant_restate_session(&transaction->participants[i]);
 }
 
 void
@@ -597,7 +597,7 @@ tessera_two_phase_pre_commit(TesseraTransaction *transaction)
 			if (writer == NULL || writer->unlisted)
 				writer = &transaction->participants[i];
 		}
-	restate_users(transaction);
+	restate_sessions(transaction);
 	end_readers(transaction);
 	if (nwriters == 0)
 		return;
@@ -634,7 +634,7 @@ tessera_two_phase_pre_prepare(TesseraTransaction *transaction)
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("cannot prepare a transaction that adds a node to the cluster"),
 					 errhint("Use COMMIT.")));
-	restate_users(transaction);
+	restate_sessions(transaction);
 	end_readers(transaction);
 	/* room for what may not fail later */
 	if (transaction->client_nodes != NULL)
