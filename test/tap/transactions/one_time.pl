@@ -162,7 +162,7 @@ is(lines('r1', 'BEGIN', (map { "INSERT INTO late VALUES ($_)" } 51 .. 56), (map 
 	'SELECT count(DISTINCT a.at) FROM (SELECT at FROM late WHERE k > 50 UNION ALL SELECT at FROM t WHERE k > 2600) a'), '1|1|t 1',
 	'of a transaction that a client prepares');
 
-my @late = map { k($_) } qw(s1 s2 s3);
+my @late = map { my $shard = $_; my $key = k($shard); $key = k($shard) while $key < 100; $key } qw(s1 s2 s3);	# below are rows
 $session = $c->session_of('r1', 'BEGIN', (map { ("INSERT INTO late VALUES ($_)", $tick) } @late), 'SAVEPOINT a');
 is($c->answer($session, "INSERT INTO late VALUES ($late[1])"), '23505', 'an error on a shard');
 $c->answer($session, $_) foreach 'ROLLBACK TO a', $tick, 'COMMIT';
