@@ -10,7 +10,7 @@
 #define TESSERA_PROTOCOL_H
 
 #ifndef TESSERA_PROTOCOL
-#define TESSERA_PROTOCOL 12
+#define TESSERA_PROTOCOL 13
 #endif
 
 /* The oldest that this version of the extension can speak. */
