@@ -247,3 +247,40 @@ COMMENT ON COLUMN tessera.health.severity IS 'error, warning or notice';
 COMMENT ON COLUMN tessera.health.subject IS 'what it is about';
 COMMENT ON COLUMN tessera.health.problem IS 'what is wrong with it';
 COMMENT ON COLUMN tessera.health.what_to_do IS 'what an operator can do';
+
+COMMENT ON COLUMN tessera.cluster_activity.node IS 'node to which the client has connected';
+COMMENT ON COLUMN tessera.cluster_activity.pid IS 'process of its session there: node and pid are what tessera.cancel and tessera.terminate take';
+COMMENT ON COLUMN tessera.cluster_activity.usename IS 'who has logged in';
+COMMENT ON COLUMN tessera.cluster_activity.datname IS 'database of that node';
+COMMENT ON COLUMN tessera.cluster_activity.application IS 'its application_name';
+COMMENT ON COLUMN tessera.cluster_activity.client_addr IS
+  'address of the client; NULL: by a socket of the node''s machine, or hidden, as all that follows, from who is neither of that role nor of '
+  'pg_read_all_stats';
+COMMENT ON COLUMN tessera.cluster_activity.state IS 'as in pg_stat_activity: active, idle, idle in transaction, ...';
+COMMENT ON COLUMN tessera.cluster_activity.query_start IS 'when its statement began, or the last one; whole seconds';
+COMMENT ON COLUMN tessera.cluster_activity.wait IS 'type and name of what the process waits for; NULL: it does not wait';
+COMMENT ON COLUMN tessera.cluster_activity.parts IS
+  'processes of other nodes that run something for it, or are in its transaction: node:pid, ...; NULL: none';
+COMMENT ON COLUMN tessera.cluster_activity.session IS 'logical session that it uses (tessera.sessions); NULL: none';
+COMMENT ON COLUMN tessera.cluster_activity.query IS
+  'its statement, or the last one; "<insufficient privilege>" to who is neither of that role nor of pg_read_all_stats';
+COMMENT ON COLUMN tessera.cluster_activity.trouble IS 'why the node has not answered: what runs there is not known';
+
+COMMENT ON COLUMN tessera.lock_waits.node IS 'node of the session that waits';
+COMMENT ON COLUMN tessera.lock_waits.pid IS 'its process there';
+COMMENT ON COLUMN tessera.lock_waits.usename IS 'who has logged in there; NULL: the node has not answered';
+COMMENT ON COLUMN tessera.lock_waits.by_node IS 'node of the session that is in the way; NULL: a prepared transaction is';
+COMMENT ON COLUMN tessera.lock_waits.by_pid IS 'its process there; NULL: a prepared transaction';
+COMMENT ON COLUMN tessera.lock_waits.by_user IS 'who has logged in there, or has prepared the transaction';
+COMMENT ON COLUMN tessera.lock_waits.gid IS
+  'identifier of the prepared transaction, as the client has given it; of the cluster''s own: as in tessera.distributed_transactions of on_node';
+COMMENT ON COLUMN tessera.lock_waits.on_node IS 'node of the lock, or of the process that asks for locks on several nodes; with trouble: that node';
+COMMENT ON COLUMN tessera.lock_waits.relation IS 'table or index that is locked, or whose row is; NULL: none, or not known';
+COMMENT ON COLUMN tessera.lock_waits.lock IS
+  'mode of a lock on a relation; row; transactionid (of a row, too); "of several nodes": of a statement that asks for them in short attempts; '
+  'else its type';
+COMMENT ON COLUMN tessera.lock_waits.since IS 'since when it waits; whole seconds';
+COMMENT ON COLUMN tessera.lock_waits.prepared_for IS 'how long ago the transaction was prepared';
+COMMENT ON COLUMN tessera.lock_waits.query IS 'statement that waits; "<insufficient privilege>" as in tessera.cluster_activity';
+COMMENT ON COLUMN tessera.lock_waits.by_query IS 'statement of the session that is in the way, or its last one';
+COMMENT ON COLUMN tessera.lock_waits.trouble IS 'why the node has not answered: waits there are not known';

@@ -12,14 +12,16 @@ REVOKE ALL ON ALL FUNCTIONS IN SCHEMA tessera_internal FROM PUBLIC;
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA tessera_internal TO tessera_internal;
 -- These are called inside other functions, by their owner.
 REVOKE EXECUTE ON FUNCTION tessera_internal.doubt_catalog(), tessera_internal.backup_label(), tessera_internal.catalog_digests(),
-  tessera_internal.await_catalog(), tessera_internal.catalog_differences(jsonb, jsonb, bool)
+  tessera_internal.await_catalog(), tessera_internal.catalog_differences(jsonb, jsonb, bool), tessera_internal.declared_waits(),
+  tessera_internal.processes_here(name), tessera_internal.waits_here(), tessera_internal.activity_here(name, bool)
   FROM tessera_internal;
 @grants@
 -- Sources of views that everybody may read.
 GRANT EXECUTE ON FUNCTION tessera_internal.migration_slots(), tessera_internal.chunk_bytes(), tessera_internal.session_origins(),
   tessera_internal.stat_routing(), tessera_internal.node_connections(),
   tessera_internal.stat_notifications(), tessera_internal.range_deletions(), tessera_internal.ddl_operations(), tessera_internal.sessions(),
-  tessera_internal.keys_visible(uuid), tessera_internal.on_config_node(text), tessera_internal.silent_since(int4) TO PUBLIC;
+  tessera_internal.keys_visible(uuid), tessera_internal.on_config_node(text), tessera_internal.silent_since(int4),
+  tessera_internal.cluster_facts(bool) TO PUBLIC;
 
 -- They stand in statements that routers send for everybody; there is nothing to them but the value.
 GRANT EXECUTE ON FUNCTION tessera_internal.exact_text("any"), tessera_internal.exact_text_in_leader("any") TO PUBLIC;
@@ -49,7 +51,8 @@ GRANT SELECT (singleton, cluster_id, cluster, node_id, node, is_config, term, da
 GRANT SELECT ON tessera.shards, tessera.routers, tessera.schemas, tessera.tables, tessera.chunks, tessera.chunk_distribution, tessera.changelog,
   tessera.migrations, tessera.stat_progress_migration, tessera.stat_routing, tessera.node_connections, tessera.range_deletions,
   tessera.internal_sessions, tessera.advisory_locks, tessera.advisory_home, tessera.stat_notifications, tessera.balancer_status,
-  tessera.draining_shards, tessera.ddl_operations, tessera.sessions, tessera.zones, tessera.zone_ranges TO PUBLIC;
+  tessera.draining_shards, tessera.ddl_operations, tessera.sessions, tessera.zones, tessera.zone_ranges,
+  tessera.cluster_activity, tessera.lock_waits TO PUBLIC;
 -- What the queries in extension/monitoring read on every node.
 GRANT SELECT ON tessera_internal.migrations, tessera_internal.chunk_distribution TO PUBLIC;
 

@@ -51,7 +51,7 @@ tessera_node_answers(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	if (routing == NULL)
 		return (Datum) 0;
-	replies = tessera_ask_nodes(routing, NULL, ANSWER_MS, &n);
+	replies = tessera_ask_nodes(routing, NULL, NULL, ANSWER_MS, &n);
 	for (int i = 0; i < n; i++)
 	{
 		Datum		values[4] = {Int32GetDatum(replies[i].node_id), NameGetDatum(&replies[i].name)};

@@ -113,7 +113,7 @@ tessera_subscribed_anywhere(const TesseraRouting *routing)
 {
 	List	   *list = tessera_subscribed_here(routing);
 	int			n;
-	const TesseraNodeReply *replies = tessera_ask_nodes(routing, &tessera_call_specs[TESSERA_CALL_SUBSCRIBED_TABLES], ASK_MS, &n);
+	const TesseraNodeReply *replies = tessera_ask_nodes(routing, &tessera_call_specs[TESSERA_CALL_SUBSCRIBED_TABLES], NULL, ASK_MS, &n);
 
 	for (int i = 0; i < n; i++)
 		for (int row = 0; row < replies[i].answer.nrows; row++)

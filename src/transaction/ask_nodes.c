@@ -37,6 +37,7 @@ typedef struct Question
 {
 	const TesseraRouting *routing;
 	const TesseraCallSpec *spec;
+	const char *const *values;	/* of its arguments */
 	TimestampTz began;
 	int			n;
 	Asked	   *asked;
@@ -123,7 +124,7 @@ take_end(const Question *question, Asked *asked)
 	else
 	{
 		asked->greeted = true;
-		send_text(question, asked, tessera_call_text(question->spec, asked->protocol, NULL));
+		send_text(question, asked, tessera_call_literal_for(question->spec, asked->protocol, question->values));
 	}
 }
 
@@ -236,14 +237,14 @@ give_up(const Question *question, const char *trouble)
 }
 
 TesseraNodeReply *
-tessera_ask_nodes(const TesseraRouting *routing, const TesseraCallSpec *spec, int timeout_ms, int *n)
+tessera_ask_nodes(const TesseraRouting *routing, const TesseraCallSpec *spec, const char *const *values, int timeout_ms, int *n)
 {
 	Question   *question = palloc0(sizeof(Question));
 	TesseraNodeReply *replies = palloc0(sizeof(TesseraNodeReply) * routing->nnodes);
 
-	Assert(spec == NULL || spec->nargs == 0);
 	question->routing = routing;
 	question->spec = spec;
+	question->values = values;
 	question->began = GetCurrentTimestamp();
 	question->asked = palloc0(sizeof(Asked) * routing->nnodes);
 	PG_TRY();

@@ -21,9 +21,11 @@ typedef struct TesseraNodeReply
 
 /*
  * Asks all nodes of the image but this one, each over a connection of its own that is closed at the end, beside this transaction and without
- * the envelope. Returns when all have answered, at the latest after timeout_ms. spec: a call without arguments; NULL: whether the node is there
- * (hello). Whether a connection came about is noted (tessera_node_reached). Palloc'd, *n of them. No node is a reason for an error; interruptible.
+ * the envelope. Returns when all have answered, at the latest after timeout_ms. spec, values: a call and its arguments, as text; spec NULL: whether
+ * the node is there (hello). Whether a connection came about is noted (tessera_node_reached). Palloc'd, *n of them. No node is a reason for an
+ * error; interruptible.
  */
-extern TesseraNodeReply *tessera_ask_nodes(const TesseraRouting *routing, const TesseraCallSpec *spec, int timeout_ms, int *n);
+extern TesseraNodeReply *tessera_ask_nodes(const TesseraRouting *routing, const TesseraCallSpec *spec, const char *const *values, int timeout_ms,
+										   int *n);
 
 #endif							/* TESSERA_ASK_NODES_H */

@@ -47,6 +47,7 @@
 int			tessera_statement_cache_size = 256;
 int			tessera_connect_timeout = 10000;
 static int	idle_connection_timeout = 600000;
+static bool verbose_errors = false;
 
 /* The timer of this process that has idle connections looked at. */
 typedef struct IdleTimer
@@ -798,6 +799,9 @@ tessera_connection_raise(TesseraConnection *connection, PGresult *result, const 
 		code = ERRCODE_CONNECTION_FAILURE;
 	if (message == NULL)
 		message = pchomp(PQresultErrorMessage(result));
+	/* what was sent is ours, not the client's */
+	if (!verbose_errors)
+		sql = NULL;
 	if (internal_query == NULL && position > 0 && sql)
 	{
 		internal_query = pstrdup(sql);
@@ -945,4 +949,6 @@ tessera_connection_init(void)
 	DefineCustomIntVariable("tessera.node_timeout", "How long a node may be silent before it is looked at whether it answers a new connection.",
 							"If it does, its answer is waited for further; if not, the statement fails. 0: it is never looked at.",
 							&tessera_node_timeout, 15000, 0, INT_MAX / 1000, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomBoolVariable("tessera.verbose_errors", "Errors of other nodes say which statement this node has sent there.", NULL,
+							 &verbose_errors, false, PGC_USERSET, 0, NULL, NULL, NULL);
 }

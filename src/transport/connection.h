@@ -134,7 +134,10 @@ extern void tessera_connection_drain(TesseraConnection *connection);
  * persistent wait set. */
 extern bool tessera_connections_pump(TesseraConnection **connections, int n, int timeout_ms);
 
-/* Raise a remote error as if local: SQLSTATE, message, DETAIL, HINT, position kept; CONTEXT names the node (and the SQL if given). Clears result. */
+/*
+ * Raise a remote error as if local: SQLSTATE, message, DETAIL, HINT kept; CONTEXT names the node. With tessera.verbose_errors also the SQL, if
+ * given, and the position in it. Clears result.
+ */
 extern _Noreturn void tessera_connection_raise(TesseraConnection *connection, PGresult *result, const char *sql);
 /* Raise the command's kept error, if it has one. */
 extern void tessera_connection_check(TesseraConnection *connection, TesseraCommand *command);

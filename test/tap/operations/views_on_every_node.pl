@@ -11,10 +11,10 @@ use TesseraCluster;
 my @on_config_node = qw(balancer_status changelog chunk_distribution draining_shards hot_chunks migrations restore_points zone_ranges zones);
 my @same = qw(advisory_locks ddl_operations prepared_transactions schemas tables);
 # of this node; clocks: now; shards, chunks: what is measured is known on the config node; shards, routers: whom this node cannot reach; the rest is
-# compared below
+# compared below; cluster_activity: the session that asks is another one on each node
 my @of_this_node = qw(distributed_transactions health internal_sessions node_connections range_deletions stat_notifications stat_progress_migration
 	stat_routing);
-my @in_part = qw(chunks clocks routers sessions shards);
+my @in_part = qw(chunks clocks cluster_activity lock_waits routers sessions shards);
 
 my $c = TesseraCluster->new('views');
 $c->create(shards => 2, routers => 1);
@@ -45,6 +45,8 @@ $parts->{shards} = 'name, node_id, is_config, draining, database, timeline';
 $parts->{chunks} = 'table_name::text, min, max, shard, major, minor, jumbo';
 $parts->{routers} = 'name, node_id, is_config, database, timeline';
 $parts->{clocks} = 'node';
+$parts->{cluster_activity} = 'bool_or(pid = pg_backend_pid()) AS me, max(trouble) AS trouble';
+$parts->{lock_waits} = '*';
 $parts->{sessions} = 'id, role, number, started';
 foreach my $view (sort keys %$parts)
 {

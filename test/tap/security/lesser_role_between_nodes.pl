@@ -72,4 +72,31 @@ ok($c->wait_for('s1', 'SELECT 1', '1'), 'the server is back');
 ok($c->wait_for($_, 'SELECT count(*) FROM pg_prepared_xact()', '0'), "nothing stays prepared on $_ after a crash") foreach 's1', 's2';
 is(sum(), '6 6', 'and it is committed, as was decided');
 
+# What clients do is seen from the other node, and ended by who may: but that somebody is a superuser a lesser role cannot say.
+sub client
+{
+	my ($role) = @_;
+	local $ENV{PGUSER} = $role if $role;
+	my $session = $c->session('s2', dbname => 'shop', on_error_stop => 0);
+	return ($session, $session->query('SELECT pg_backend_pid()'));
+}
+foreach my $role ('app', '')
+{
+	my ($session, $pid) = client($role);
+	my $seen = "SELECT query FROM tessera.cluster_activity WHERE node = 's2' AND pid = $pid";
+	like(shop('s1', $seen), qr/^SELECT pg_backend_pid/, 'a superuser sees statements on the other node');
+	is(!!(shop('s1', "SET ROLE app; $seen") =~ /^SELECT/), $role eq 'app', 'others their own');
+	if ($role eq 'app')
+	{
+		is(shop('s1', "SET ROLE app; SELECT tessera.terminate('s2', $pid)"), 't', 'who may ends a session there');
+		ok($c->process_ends($pid), 'it has ended');
+	}
+	else
+	{
+		like(refused('s1', "SELECT tessera.terminate('s2', $pid)"), qr/42501: the role between the nodes is no superuser/,
+			'a superuser\'s session stays');
+	}
+	$session->quit;
+}
+
 done_testing();
