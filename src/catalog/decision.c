@@ -174,57 +174,75 @@ who_has_locked(HeapTuple row)
 	return InvalidTransactionId;
 }
 
-/* Who is at a row that a look at all there is has found; invalid: nobody, it is committed. */
-static TransactionId
-who_is_at(HeapTuple row, const SnapshotData *dirty)
-{
-	TransactionId at = TransactionIdIsValid(dirty->xmin) ? dirty->xmin : dirty->xmax;
-
-	if (!TransactionIdIsValid(at))
-		at = who_has_locked(row);
-	return TransactionIdIsValid(at) ? SubTransGetTopmostTransaction(at) : at;
-}
-
 static Datum
 column(Relation relation, HeapTuple row, const char *name, bool *null)
 {
 	return heap_getattr(row, get_attnum(RelationGetRelid(relation), name), RelationGetDescr(relation), null);
 }
 
+/* Only of a row whose inserter is committed: nobody writes into it any more. */
+static TesseraTime
+commit_time_of(Relation relation, HeapTuple row)
+{
+	bool		null;
+	Datum		commit_time = column(relation, row, "commit_time", &null);
+
+	return null ? 0 : (TesseraTime) DatumGetInt64(commit_time);
+}
+
+/*
+ * One version of a row. What is committed as `commit` or `abort` is final, whoever is at it now; a client's decision is taken by who is at its
+ * `prepared`. Of what is not committed only a `commit` is somebody's who may decide: the others note that nobody has.
+ */
 static TesseraDecisionState
-read_row(Relation relation, HeapTuple row, TesseraTime *time)
+judge(Relation relation, HeapTuple row, const SnapshotData *dirty, TransactionId *xid, TesseraTime *time)
 {
 	bool		null;
 	char	   *outcome = TextDatumGetCString(column(relation, row, "outcome", &null));
-	Datum		commit_time = column(relation, row, "commit_time", &null);
+	bool		commit = strcmp(outcome, "commit") == 0;
 
-	*time = null ? 0 : (TesseraTime) DatumGetInt64(commit_time);
-	if (strcmp(outcome, "commit") == 0)
+	if (TransactionIdIsValid(dirty->xmin))
+	{
+		*xid = SubTransGetTopmostTransaction(dirty->xmin);
+		return commit ? TESSERA_DECISION_RUNS : TESSERA_DECISION_NONE;
+	}
+	if (commit)
+	{
+		*time = commit_time_of(relation, row);
 		return TESSERA_DECISION_COMMIT;
-	return strcmp(outcome, "abort") == 0 ? TESSERA_DECISION_ABORT : TESSERA_DECISION_CLIENT;
+	}
+	if (strcmp(outcome, "abort") == 0)
+		return TESSERA_DECISION_ABORT;
+	*xid = TransactionIdIsValid(dirty->xmax) ? dirty->xmax : who_has_locked(row);
+	if (!TransactionIdIsValid(*xid))
+		return TESSERA_DECISION_CLIENT;
+	*xid = SubTransGetTopmostTransaction(*xid);
+	return TESSERA_DECISION_RUNS;
 }
 
-/* A row that is just being changed has two versions: that somebody is at one of them counts. */
+/* All that there is under the gid: a row that is just being changed has two versions, and what is final, or may be, counts. */
 static TesseraDecisionState
-look(Relation relation, Snapshot snapshot, const char *gid, TransactionId *xid, TesseraTime *time)
+look(Relation relation, const char *gid, TransactionId *xid, TesseraTime *time)
 {
 	TesseraDecisionState state = TESSERA_DECISION_NONE;
+	SnapshotData dirty;
 	SysScanDesc scan;
 	ScanKeyData key;
 	HeapTuple	row;
 
+	InitDirtySnapshot(dirty);
 	ScanKeyEntryInitialize(&key, 0, get_attnum(RelationGetRelid(relation), "gid"), BTEqualStrategyNumber, InvalidOid, DEFAULT_COLLATION_OID, F_TEXTEQ,
 						   CStringGetTextDatum(gid));
-	scan = systable_beginscan(relation, RelationGetPrimaryKeyIndex(relation), true, snapshot, 1, &key);
-	while ((row = systable_getnext(scan)) != NULL)
+	scan = systable_beginscan(relation, RelationGetPrimaryKeyIndex(relation), true, &dirty, 1, &key);
+	while (state != TESSERA_DECISION_COMMIT && state != TESSERA_DECISION_ABORT && (row = systable_getnext(scan)) != NULL)
 	{
-		*xid = snapshot->snapshot_type == SNAPSHOT_DIRTY ? who_is_at(row, snapshot) : InvalidTransactionId;
-		if (TransactionIdIsValid(*xid))
-		{
-			state = TESSERA_DECISION_RUNS;
-			break;
-		}
-		state = read_row(relation, row, time);
+		TransactionId at = InvalidTransactionId;
+		TesseraDecisionState of_row = judge(relation, row, &dirty, &at, time);
+
+		if (of_row == TESSERA_DECISION_NONE || (of_row == TESSERA_DECISION_CLIENT && state == TESSERA_DECISION_RUNS))
+			continue;
+		state = of_row;
+		*xid = at;
 	}
 	systable_endscan(scan);
 	return state;
@@ -234,14 +252,11 @@ TesseraDecisionState
 tessera_decision_look(const char *gid, TransactionId *xid, TesseraTime *time)
 {
 	Relation	relation = open_decisions(AccessShareLock);
-	TesseraDecisionState state;
-	SnapshotData dirty;
+	TesseraDecisionState state = look(relation, gid, xid, time);
 
-	InitDirtySnapshot(dirty);
-	state = look(relation, &dirty, gid, xid, time);
-	/* it may have been changed while both of its versions were looked for */
+	/* it may have been changed while both of its versions were looked for; only once in its life is it */
 	if (state == TESSERA_DECISION_NONE)
-		state = look(relation, GetLatestSnapshot(), gid, xid, time);
+		state = look(relation, gid, xid, time);
 	table_close(relation, AccessShareLock);
 	return state;
 }

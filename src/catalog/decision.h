@@ -29,7 +29,7 @@ typedef enum TesseraDecisionState
 	TESSERA_DECISION_COMMIT,	/* it is decided; *time: of its commit, 0: not known */
 	TESSERA_DECISION_ABORT,
 	TESSERA_DECISION_CLIENT,	/* a client has prepared it, and has yet to decide */
-	TESSERA_DECISION_RUNS		/* *xid, which runs, is about to decide it, or to let another do so */
+	TESSERA_DECISION_RUNS		/* *xid, a transaction that runs, may decide it */
 } TesseraDecisionState;
 
 /* Looks without waiting, deciding or locking anything: also at what is not committed. What is found may be over when this returns. */

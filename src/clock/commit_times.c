@@ -21,6 +21,7 @@
 #include "access/twophase.h"
 #include "access/xact.h"
 #include "miscadmin.h"
+#include "nodes/pg_list.h"
 #include "port/atomics.h"
 #include "storage/lwlock.h"
 #include "storage/proc.h"
@@ -260,14 +261,17 @@ tessera_commit_prepared(int proc, const char *gid, bool of_client)
 {
 	int			own = own_slot();
 	TransactionId xid = xid_in(own);
+	TesseraTimes now;
 	TesseraTime time;
 
 	if (xid == InvalidTransactionId || proc < first_prepared())
 		return;
-	/* made later after this: then the clock that the answer tells is as late */
+	/* its commit is later than the clock that the answer tells, which is as late as this, or later if it is pushed after this */
 	LWLockAcquire(lock_of(own), LW_SHARED);
 	time = times->slots[own].time;
 	LWLockRelease(lock_of(own));
+	if (tessera_clock_read(&now))
+		time = Max(time, now.cluster);
 	LWLockAcquire(lock_of(proc), LW_EXCLUSIVE);
 	strlcpy(gids[proc - first_prepared()], gid, GIDSIZE);
 	fill_slot(proc, xid, of_client ? SLOT_CLIENT : SLOT_PREPARED, time);
@@ -422,7 +426,7 @@ tessera_commit_doubts(Snapshot snapshot, TesseraConcerns concerns, void *arg)
 	for (int slot = first_prepared(); slot < number_of_slots(); slot++)
 	{
 		TransactionId xid = xid_in(slot);
-		TesseraDoubt doubt = {.decided = TESSERA_DECIDED_UNKNOWN};
+		TesseraDoubt doubt = {.xid = xid,.decided = TESSERA_DECIDED_UNKNOWN};
 		bool		open;
 
 		if (xid == InvalidTransactionId || !XidInMVCCSnapshot(xid, snapshot))
@@ -431,6 +435,7 @@ tessera_commit_doubts(Snapshot snapshot, TesseraConcerns concerns, void *arg)
 		open = xid_in(slot) == xid && times->slots[slot].database == tessera_database_slot();
 		strlcpy(doubt.gid, gids[slot - first_prepared()], GIDSIZE);
 		doubt.prepared = times->slots[slot].time;
+		doubt.of_client = times->slots[slot].state == SLOT_CLIENT;
 		LWLockRelease(lock_of(slot));
 		if (open && (concerns == NULL || concerns(slot, xid, arg)))
 			doubts = lappend(doubts, memcpy(palloc(sizeof(TesseraDoubt)), &doubt, sizeof(TesseraDoubt)));
@@ -451,6 +456,7 @@ typedef struct Cut
 	int			nwaits;
 	TransactionId own[TESSERA_CUT_WAITS];	/* found in slots of backends: what stands in one of prepared transactions says less */
 	int			nown;
+	bool		late;			/* a client has prepared one since it was asked for */
 } Cut;
 
 static void
@@ -479,13 +485,23 @@ push(Slot *slot, TransactionId xid)
 	return true;
 }
 
+/* One of a client that nobody was asked about: it may be decided, and is not waited for. */
+static bool
+is_unnamed(const Cut *cut, int slot, TransactionId xid)
+{
+	return slot >= first_prepared() && times->slots[slot].state == SLOT_CLIENT && times->slots[slot].time != 0 &&
+		!list_member_int(cut->request->clients, (int) xid);
+}
+
 /* false: it has ended meanwhile, and with it what tells whether it concerns the statement. */
 static bool
 wait_for(Cut *cut, int slot, TransactionId xid)
 {
 	if (cut->request->concerns != NULL && !cut->request->concerns(slot, xid, cut->request->arg))
 		return TransactionIdIsInProgress(xid);
-	if (cut->nwaits < TESSERA_CUT_WAITS)
+	if (is_unnamed(cut, slot, xid))
+		cut->late = true;
+	else if (cut->nwaits < TESSERA_CUT_WAITS)
 		cut->waits[cut->nwaits++] = xid;
 	return true;
 }
@@ -501,7 +517,7 @@ known_from_backend(const Cut *cut, TransactionId xid)
 
 /* With the slot's lock held. A client has all the time in the world: only what is decided is waited for. */
 static bool
-prepared_must_wait(const Cut *cut, int slot)
+prepared_must_wait(const Cut *cut, int slot, TransactionId xid)
 {
 	ListCell   *cell;
 
@@ -512,7 +528,7 @@ prepared_must_wait(const Cut *cut, int slot)
 		if (doubt->decided != TESSERA_DECIDED_UNKNOWN && strcmp(doubt->gid, gids[slot - first_prepared()]) == 0)
 			return doubt->decided == TESSERA_DECIDED;
 	}
-	return times->slots[slot].state == SLOT_PREPARED;
+	return times->slots[slot].state == SLOT_PREPARED || is_unnamed(cut, slot, xid);
 }
 
 /* One that may be committed at the time or before, and is not in the snapshot. false: take the snapshot again. */
@@ -531,7 +547,7 @@ settle(Cut *cut, int slot, TransactionId xid, bool *must_wait)
 	else if (entry->state == SLOT_COMMITS)
 		settled = push(entry, xid);
 	else
-		*must_wait = slot < first_prepared() || prepared_must_wait(cut, slot);
+		*must_wait = slot < first_prepared() || prepared_must_wait(cut, slot, xid);
 	LWLockRelease(lock_of(slot));
 	return settled;
 }
@@ -634,6 +650,8 @@ tessera_commit_cut(Snapshot snapshot, const TesseraCutRequest *request, Transact
 	result = look_at_slots(&cut) ? look_at_ring(&cut) : TESSERA_CUT_AGAIN;
 	if (result == TESSERA_CUT_MADE && cut.nwaits > 0)
 		result = TESSERA_CUT_WAIT;
+	if (cut.late)
+		result = TESSERA_CUT_LATE;
 	/* parallel workers have room for no more */
 	if (result == TESSERA_CUT_MADE && (int) snapshot->xcnt + cut.nhidden > GetMaxSnapshotXidCount())
 		result = TESSERA_CUT_LATE;

@@ -55,7 +55,10 @@ extern void tessera_commit_all_found(void);
 /* Nothing that was committed before is later than this: what a node knows when its clock starts. */
 extern void tessera_commit_start(TesseraTime time);
 
-/* True if the transaction has taken the time that its commit is going to have. Once the clock was raised to a time, one that has not takes a later one. */
+/*
+ * True if the transaction has taken the time that its commit is going to have. Once the clock was raised to a time, one that has not takes a later
+ * one.
+ */
 extern bool tessera_commit_taken(TransactionId xid, TesseraTime *time);
 
 /* ---- snapshots as of a time ---- */
@@ -72,6 +75,8 @@ typedef enum TesseraDecided
 typedef struct TesseraDoubt
 {
 	char		gid[GIDSIZE];	/* as in pg_prepared_xacts */
+	TransactionId xid;
+	bool		of_client;
 	TesseraTime prepared;		/* its commit is later; 0: not known */
 	TesseraDecided decided;
 } TesseraDoubt;
@@ -107,6 +112,7 @@ typedef struct TesseraCutRequest
 	TesseraConcerns concerns;	/* whose end must be waited for; NULL: all */
 	void	   *arg;
 	List	   *doubts;			/* of TesseraDoubt: of these it is known */
+	List	   *clients;		/* of xids (integers): those of clients that were named when it was asked for; with another one it is late */
 } TesseraCutRequest;
 
 /*

@@ -205,7 +205,7 @@ ask_nodes(const TesseraCutNodes *nodes, uint64 statement, bool own, TesseraCutAs
 	volatile int n = 0;
 	bool		agree = true;
 
-	here->held = NULL;
+	memset(here, 0, sizeof(*here));
 	*moment = (TesseraCutMoment) {.time = 1};
 	if (own)
 		moment->time = tessera_cut_ask(here, statement != 0 ? tessera_cut_lock(nodes->relids) : NIL, CurrentResourceOwner, &moment->doubts);

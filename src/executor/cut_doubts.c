@@ -15,6 +15,9 @@
 #include "transaction/participant.h"
 #include "transaction/peek.h"
 
+/* How long a node is asked, beside the statement, about what clients have prepared. */
+#define CLIENTS_MS 1000
+
 /* To one coordinator. */
 typedef struct Peek
 {
@@ -81,7 +84,7 @@ make_peeks(const TesseraCutMoment *moment)
 static void
 note_answers(Peek *peek, const Datum *answers, int n)
 {
-	for (int i = 0; i < Min(n, list_length(peek->doubts)); i++)
+	for (int i = 0; n == list_length(peek->doubts) && i < n; i++)
 		((TesseraDoubt *) list_nth(peek->doubts, i))->decided = (TesseraDecided) DatumGetInt32(answers[i]);
 }
 
@@ -102,11 +105,25 @@ peek_here(Peek *peek, TesseraTime time)
 	}
 }
 
+/* True if only clients can decide them, whom nobody waits for. */
+static bool
+is_of_clients(const Peek *peek)
+{
+	ListCell   *cell;
+
+	foreach(cell, peek->doubts)
+		if (!tessera_part_is_clients(((TesseraDoubt *) lfirst(cell))->gid))
+			return false;
+	return true;
+}
+
 /* The statement does not need the node: whatever goes wrong there, its transactions are as they were, in doubt. */
 static void
 peek_aside(Peek *peek, TesseraTime time)
 {
-	TesseraCallTarget target = tessera_ask(tessera_within(tessera_to_node(peek->coordinator), tessera_gate_timeout), TESSERA_TOLERATE_ERRORS);
+	int			timeout = is_of_clients(peek) ? Min(tessera_gate_timeout, CLIENTS_MS) : tessera_gate_timeout;
+	TesseraCallTarget target = tessera_ask(tessera_within(tessera_on_lane(tessera_to_node(peek->coordinator), TESSERA_LANE_CONTROL), timeout),
+										   TESSERA_TOLERATE_ERRORS);
 	Datum	   *answers;
 	char	   *text;
 	int			n;

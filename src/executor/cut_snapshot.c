@@ -134,10 +134,29 @@ tessera_cut_lock(List *relids)
 	return all;
 }
 
+static List *
+clients_among(const List *doubts)
+{
+	MemoryContext before = MemoryContextSwitchTo(TopTransactionContext);
+	List	   *clients = NIL;
+	ListCell   *cell;
+
+	foreach(cell, doubts)
+	{
+		const TesseraDoubt *doubt = lfirst(cell);
+
+		if (doubt->of_client)
+			clients = lappend_int(clients, (int) doubt->xid);
+	}
+	MemoryContextSwitchTo(before);
+	return clients;
+}
+
 TesseraTime
 tessera_cut_ask(TesseraCutAsk *ask, List *relids, ResourceOwner owner, List **doubts)
 {
 	Writers		writers = {.relids = relids};
+	List	   *found;
 	Snapshot	seen;
 
 	tessera_clock_load();
@@ -153,7 +172,9 @@ tessera_cut_ask(TesseraCutAsk *ask, List *relids, ResourceOwner owner, List **do
 	}
 	else
 		seen = ask->held = RegisterSnapshotOnOwner(GetTransactionSnapshot(), owner);
-	*doubts = list_concat(*doubts, tessera_commit_doubts(seen, IsolationUsesXactSnapshot() ? NULL : writes_what_is_read, &writers));
+	found = tessera_commit_doubts(seen, IsolationUsesXactSnapshot() ? NULL : writes_what_is_read, &writers);
+	ask->clients = clients_among(found);
+	*doubts = list_concat(*doubts, found);
 	return tessera_commit_newest(seen);
 }
 
@@ -163,6 +184,8 @@ tessera_cut_release(TesseraCutAsk *ask)
 	if (ask->held != NULL && !IsolationUsesXactSnapshot())
 		UnregisterSnapshotFromOwner(ask->held, ask->owner);
 	ask->held = NULL;
+	list_free(ask->clients);
+	ask->clients = NIL;
 }
 
 /* ---- the second step ---- */
@@ -268,7 +291,7 @@ reserve(void)
 Snapshot
 tessera_cut_take(TesseraCutAsk *ask, const TesseraCutMoment *moment)
 {
-	TesseraCutRequest request = {.time = moment->time,.position = ask->position,.doubts = moment->doubts};
+	TesseraCutRequest request = {.time = moment->time,.position = ask->position,.doubts = moment->doubts,.clients = ask->clients};
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_gate_timeout);
 	bool		whole = IsolationUsesXactSnapshot();
 
@@ -370,6 +393,7 @@ serve_ask(ArrayType *tables, List **doubts)
 	TesseraTime newest;
 	ListCell   *cell;
 
+	tessera_injection("cut_ask");
 	if (asked.transaction == tessera_proc_lxid(MyProc))
 	{
 		tessera_cut_release(&asked.ask);

@@ -6,7 +6,8 @@
  * clock, then the decision's row, then the commit time of who is at it, then whether that still runs; if it does not, all of it again.
  *
  * No row means that nobody has decided: the coordinator's part is not written yet, and will be later, or its transaction is gone, and the resolver
- * rolls it back. (A row is removed only when all parts are finished.)
+ * rolls it back. (A row is removed only when all parts are finished. A promoted server may have lost it: then the decision itself is lost, and the
+ * resolver does what it does.)
  */
 #include "postgres.h"
 
@@ -23,43 +24,65 @@
 #include "control/calls.h"
 #include "routing/routing.h"
 #include "transaction/peek.h"
+#include "transaction/prepared.h"
 #include "transaction/transaction_private.h"
 
 #define HEX_DIGITS 32
+#define MOST_DIGITS 9			/* of the number of a node */
+
+/* Behind an underscore and a number of a node; NULL: it is none. */
+static const char *
+skip_number(const char *text)
+{
+	size_t		n = *text == '_' ? strspn(text + 1, "0123456789") : 0;
+
+	return n == 0 || n > MOST_DIGITS ? NULL : text + 1 + n;
+}
 
 bool
 tessera_part_of(const char *gid, char transaction[TESSERA_TRANSACTION_GID], int32 *coordinator)
 {
-	const size_t prefix = strlen(TESSERA_GID_PREFIX);
-	const char *last = strrchr(gid, '_');
-	char	   *end;
-	long		node;
+	const char *digits = gid + strlen(TESSERA_GID_PREFIX);
+	const char *node;
+	const char *end;
 
-	if (strncmp(gid, TESSERA_GID_PREFIX, prefix) != 0 || strspn(gid + prefix, "0123456789abcdef") != HEX_DIGITS || gid[prefix + HEX_DIGITS] != '_' ||
-		last == gid + prefix + HEX_DIGITS || last - gid >= TESSERA_TRANSACTION_GID)
+	if (strncmp(gid, TESSERA_GID_PREFIX, strlen(TESSERA_GID_PREFIX)) != 0 || strspn(digits, "0123456789abcdef") != HEX_DIGITS)
 		return false;
-	node = strtol(gid + prefix + HEX_DIGITS + 1, &end, 10);
-	if (end != last || node <= 0 || node > PG_INT32_MAX)
+	node = digits + HEX_DIGITS;
+	end = skip_number(node);
+	if (end == NULL || skip_number(end) == NULL || *skip_number(end) != '\0')
 		return false;
-	strlcpy(transaction, gid, last - gid + 1);
-	*coordinator = (int32) node;
+	strlcpy(transaction, gid, end - gid + 1);
+	*coordinator = atoi(node + 1);
 	return true;
 }
 
-/* False: a later commit here may have an earlier time all the same. */
+bool
+tessera_part_is_clients(const char *gid)
+{
+	static const char prefix[] = TESSERA_GID_PREFIX TESSERA_CLIENT_GID;
+
+	return strncmp(gid, prefix, strlen(prefix)) == 0;
+}
+
+/*
+ * False: a later commit here may have an earlier time all the same. What a client has prepared outlives a crash of this server, after which the clock
+ * may be back at its reservation.
+ */
 static bool
-raise_clock(TesseraTime time)
+raise_clock(TesseraTime time, bool outlives_crash)
 {
 	TesseraTimes now;
 
 	tessera_clock_load();
-	return tessera_clock_hear(&(TesseraTimes) {.cluster = time}, true) && tessera_clock_read(&now) && now.cluster >= time;
+	return tessera_clock_hear(&(TesseraTimes) {.cluster = time}, true) && tessera_clock_read(&now) && now.cluster >= time &&
+		(!outlives_crash || tessera_clock_is_reserved(time));
 }
 
 TesseraDecided
 tessera_peek(const char *transaction, TesseraTime time)
 {
-	if (!raise_clock(time))
+	if (!raise_clock(time, tessera_part_is_clients(transaction)))
 		return TESSERA_DECIDED_UNKNOWN;
 	for (;;)
 	{

@@ -19,6 +19,9 @@
  */
 extern bool tessera_part_of(const char *gid, char transaction[TESSERA_TRANSACTION_GID], int32 *coordinator);
 
+/* True if a client has prepared it, who has yet to decide, or has just done so. */
+extern bool tessera_part_is_clients(const char *gid);
+
 /*
  * This node coordinates the transaction: if it is not decided by now, its commit will be later than the time. Waits for nothing. In a transaction.
  */
