@@ -55,7 +55,7 @@ extern void tessera_commit_all_found(void);
 /* Nothing that was committed before is later than this: what a node knows when its clock starts. */
 extern void tessera_commit_start(TesseraTime time);
 
-/* True if the transaction has taken the time that its commit is going to have. Once the clock was raised to a time, one that has not takes a later one. */
+/* True if the transaction has taken the time that its commit is going to have. One that has not takes a later one than the clock is raised to. */
 extern bool tessera_commit_taken(TransactionId xid, TesseraTime *time);
 
 /* ---- snapshots as of a time ---- */

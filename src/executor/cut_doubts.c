@@ -18,7 +18,6 @@
 /* To one coordinator. */
 typedef struct Peek
 {
-	TesseraQuestion question;
 	int32		coordinator;
 	List	   *doubts;			/* TesseraDoubt *: the question's, in its order */
 	StringInfoData gids;

@@ -59,7 +59,8 @@ sub writer_is_not_waited_for
 		}
 	}
 	is($c->answer($reader{'r1, READ COMMITTED'}, "DECLARE c CURSOR FOR $READ;\nFETCH c"), "0 $written", 'a cursor');
-	like($c->answer($reader{'r1, READ COMMITTED'}, 'COPY (SELECT k, v FROM t WHERE k IN (50, 150, 250) ORDER BY k) TO STDOUT'), qr/^50\t$written\n/, 'COPY');
+	like($c->answer($reader{'r1, READ COMMITTED'}, 'COPY (SELECT k, v FROM t WHERE k IN (50, 150, 250) ORDER BY k) TO STDOUT'),
+		qr/^50\t$written\n/, 'COPY');
 	$c->go_on($node, $point);
 	is($c->ended($writer), '', "$node at $point: then it commits");
 	$written += 2;
@@ -132,7 +133,8 @@ subtest 'decided before the moment by a clock that is behind' => sub {
 	$c->go_on('s2', 'commit_prepared');
 	ok($c->wait_for('s1', "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'SyncRep'", 't'), 'decided, and half carried out');
 	$c->go_on('r1', 'cut_asked');
-	ok($c->wait_for('s1', "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'", 't'), 'the reader waits for its other half');
+	ok($c->wait_for('s1', "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'", 't'),
+		'the reader waits for its other half');
 	$c->set('s1', synchronous_standby_names => "''");
 	is($c->ended($reader), '', 'the reader ends');
 	unlike($c->ended($writer), qr/ERROR/, 'the writer ends');
