@@ -55,6 +55,9 @@
 /* From this one on shards are told when the transaction and the statement began where the client gave them. */
 #define TESSERA_START_PROTOCOL 13
 
+/* From this one on a move brings XML as text: its binary form loses the declaration. */
+#define TESSERA_XML_PROTOCOL 13
+
 /* The parameter of the connection (ParameterStatus) in which they do. */
 #define TESSERA_TIME_PARAMETER "tessera_time"
 

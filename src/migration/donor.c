@@ -137,7 +137,10 @@ prepare(TesseraDonor *donor)
 	tessera_call_prepare_recipient(tessera_say_protocol(tessera_to_node(donor->row->peer), &protocol), &donor->row->migration_id, request,
 								   &recipient_key);
 	for (int i = 0; i < donor->moving->ntables; i++)
+	{
 		donor->moving->tables[i].generated = protocol >= TESSERA_GENERATED_PROTOCOL;
+		donor->moving->tables[i].xml_as_text = protocol >= TESSERA_XML_PROTOCOL;
+	}
 	tessera_exchange_make_keys(&donor->keys);
 	tessera_pipe_init(&donor->pipe, tessera_exchange_bind(address.bind_to, address.ports, &donor->keys, recipient_key), &donor->row->migration_id);
 	return tessera_exchange_advertise(&address, tessera_exchange_endpoint(donor->pipe.exchange));

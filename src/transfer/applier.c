@@ -202,6 +202,7 @@ describe_table(ApplyRun *run, int index)
 		tessera_row_reader_free(table->reader);
 	table->reader = tessera_row_reader_create(run->mcxt, &run->cursor, table->relation);
 	run->moving->tables[index].generated = tessera_row_reader_generated(table->reader);
+	run->moving->tables[index].xml_as_text = tessera_row_reader_xml_as_text(table->reader);
 	if (tessera_row_reader_generated(table->reader))
 		tessera_stored_generated_given(table->result);
 	table->wire = palloc(Max(tessera_row_reader_columns(table->reader), 1) * sizeof(TesseraWireValue));
@@ -413,7 +414,8 @@ find_whole_row(ApplyRun *run, ApplyTable *table, const TesseraWireValue *wire)
 
 	if (table->writer == NULL)
 		table->writer = tessera_row_writer_create(run->mcxt, RelationGetDescr(table->relation), table->table,
-												 run->moving->tables[table->table].generated);
+												 run->moving->tables[table->table].generated,
+												 run->moving->tables[table->table].xml_as_text);
 	for (int i = 0; i < ks->ncolumns; i++)
 		key[i] = table->search->tts_values[keys[i] - 1];
 	/* The newest versions, this transaction's own included. Rows that are not owned yet have no other writer. */

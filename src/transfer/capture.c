@@ -274,7 +274,8 @@ begin_record(TesseraCapture *capture, int table, TupleDesc desc, char type)
 	if (writer == NULL)
 	{
 		writer = capture->writers[table] = tessera_row_writer_create(capture->mcxt, desc, table,
-																			capture->moving->tables[table].generated);
+													capture->moving->tables[table].generated,
+													capture->moving->tables[table].xml_as_text);
 		capture->described[table] = false;
 	}
 	if (!capture->described[table])
@@ -646,7 +647,8 @@ resolve_row(TesseraCapture *capture, const CapturedItem *item, StringInfo payloa
 		if (writer != NULL)
 			tessera_row_writer_free(writer);
 		writer = capture->writers[item->table] = tessera_row_writer_create(capture->mcxt, RelationGetDescr(relation), item->table,
-																				 capture->moving->tables[item->table].generated);
+													capture->moving->tables[item->table].generated,
+													capture->moving->tables[item->table].xml_as_text);
 	}
 	tuple.t_len = item->size;
 	tuple.t_data = (HeapTupleHeader) item->data;

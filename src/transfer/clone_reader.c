@@ -100,7 +100,7 @@ begin_table(TesseraCloneReader *reader)
 	Relation	relation = reader->relations[reader->table];
 	MemoryContext old = MemoryContextSwitchTo(reader->mcxt);
 
-	reader->writer = tessera_row_writer_create(reader->mcxt, RelationGetDescr(relation), reader->table, table->generated);
+	reader->writer = tessera_row_writer_create(reader->mcxt, RelationGetDescr(relation), reader->table, table->generated, table->xml_as_text);
 	reader->slot = table_slot_create(relation, NULL);
 	reader->scan = tessera_range_scan_begin(relation, group->ks, table->keys, group->nranges, group->ranges, reader->snapshot);
 	MemoryContextSwitchTo(old);

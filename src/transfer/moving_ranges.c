@@ -98,6 +98,7 @@ take_tables(TesseraMovingRanges *moving, const TesseraRouting *routing, const in
 		taken->group = moving_group[table->placement_group];
 		memcpy(taken->keys, table->keys, sizeof(taken->keys));
 		taken->generated = false;
+		taken->xml_as_text = false;
 		moving->ntables++;
 	}
 	if (moving->ntables > PG_INT16_MAX)

@@ -78,6 +78,7 @@ struct TesseraRowReader
 {
 	MemoryContext mcxt;
 	bool		generated;		/* all generated columns are described */
+	bool		xml_as_text;	/* an XML column is described as text */
 	int			ncolumns;
 	ReaderColumn *columns;
 	StringInfoData scratch;		/* a value, writable and ended by a zero byte, as receive and input functions want it */
@@ -149,25 +150,34 @@ goes_binary(Oid type)
 	return tessera_type_goes_binary(getBaseType(type));
 }
 
-static char *
-wire_type_name(Oid type)
+/* Its binary form is not all of it. */
+static bool
+is_xml(Oid type)
 {
-	return tessera_type_text(type, -1, FORMAT_TYPE_FORCE_QUALIFY);
+	return getBaseType(type) == XMLOID;
+}
+
+static char *
+wire_type_name(Oid type, bool xml_as_text)
+{
+	char	   *name = tessera_type_text(type, -1, FORMAT_TYPE_FORCE_QUALIFY);
+
+	return xml_as_text && is_xml(type) ? psprintf("%s as text", name) : name;
 }
 
 
 /* ---- writing ---- */
 
 static void
-writer_column_init(TesseraRowWriter *writer, WriterColumn *column, Form_pg_attribute att)
+writer_column_init(TesseraRowWriter *writer, WriterColumn *column, Form_pg_attribute att, bool xml_as_text)
 {
 	Oid			function;
 	bool		is_varlena;
 
 	column->attnum = att->attnum;
 	column->name = pstrdup(NameStr(att->attname));
-	column->type_name = wire_type_name(att->atttypid);
-	if (goes_binary(att->atttypid) && getBaseType(att->atttypid) != XMLOID)	/* whose binary form is not all of it */
+	column->type_name = wire_type_name(att->atttypid, xml_as_text);
+	if (goes_binary(att->atttypid) && !(xml_as_text && is_xml(att->atttypid)))
 	{
 		column->form = binary_form(getBaseType(att->atttypid), -1, false);
 		getTypeBinaryOutputInfo(att->atttypid, &function, &is_varlena);
@@ -187,7 +197,7 @@ compare_columns(const void *a, const void *b)
 }
 
 TesseraRowWriter *
-tessera_row_writer_create(MemoryContext mcxt, TupleDesc desc, int table, bool generated)
+tessera_row_writer_create(MemoryContext mcxt, TupleDesc desc, int table, bool generated, bool xml_as_text)
 {
 	MemoryContext own = AllocSetContextCreate(mcxt, "tessera row writer", ALLOCSET_SMALL_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(own);
@@ -202,7 +212,7 @@ tessera_row_writer_create(MemoryContext mcxt, TupleDesc desc, int table, bool ge
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 
 		if (!att->attisdropped && (generated || !att->attgenerated))
-			writer_column_init(writer, &writer->columns[writer->ncolumns++], att);
+			writer_column_init(writer, &writer->columns[writer->ncolumns++], att, xml_as_text);
 	}
 	qsort(writer->columns, writer->ncolumns, sizeof(WriterColumn), compare_columns);
 	MemoryContextSwitchTo(old);
@@ -447,9 +457,9 @@ tables_differ(Relation relation, const char *column, const char *how)
 			 errhint("Wait until all nodes have the table's newest definition, and start the migration again.")));
 }
 
-/* Matches one described column with the local table's. */
+/* Matches one described column with the local table's; *xml_as_text becomes true if it says so. */
 static Form_pg_attribute
-find_described(Relation relation, const char *name, const char *type_name, const bool *seen)
+find_described(Relation relation, const char *name, const char *type_name, const bool *seen, bool *xml_as_text)
 {
 	TupleDesc	desc = RelationGetDescr(relation);
 
@@ -461,7 +471,9 @@ find_described(Relation relation, const char *name, const char *type_name, const
 			continue;
 		if (seen[i])
 			tessera_payload_damaged("A column is described twice.");
-		if (strcmp(wire_type_name(att->atttypid), type_name) != 0)
+		if (is_xml(att->atttypid) && strcmp(wire_type_name(att->atttypid, true), type_name) == 0)
+			*xml_as_text = true;
+		else if (strcmp(wire_type_name(att->atttypid, false), type_name) != 0)
 			tables_differ(relation, name, "has another type on the recipient");
 		return att;
 	}
@@ -488,7 +500,7 @@ tessera_row_reader_create(MemoryContext mcxt, TesseraPayloadCursor *cursor, Rela
 	{
 		const char *name = take_name(cursor);
 		const char *type_name = take_name(cursor);
-		Form_pg_attribute att = find_described(relation, name, type_name, seen);
+		Form_pg_attribute att = find_described(relation, name, type_name, seen, &reader->xml_as_text);
 
 		seen[att->attnum - 1] = true;
 		described |= att->attgenerated != '\0';
@@ -532,6 +544,12 @@ bool
 tessera_row_reader_generated(const TesseraRowReader *reader)
 {
 	return reader->generated;
+}
+
+bool
+tessera_row_reader_xml_as_text(const TesseraRowReader *reader)
+{
+	return reader->xml_as_text;
 }
 
 void

@@ -15,6 +15,8 @@
  * A row is one value for each column of the table's last description: a mark, then for 'b' and 't' an int32 length and the bytes. Dropped columns are
  * not described, generated ones only if both nodes know how (TESSERA_GENERATED_PROTOCOL); the others in order of their names, so that a row has the
  * same bytes on every node. The last description before a row counts; each payload has its own. A digest is three int64 (digest.h).
+ *
+ * XML goes as text if both nodes know how (TESSERA_XML_PROTOCOL): " as text" follows the type's name then.
  */
 #ifndef TESSERA_TRANSFER_ROW_CODEC_H
 #define TESSERA_TRANSFER_ROW_CODEC_H
@@ -54,8 +56,8 @@ extern void tessera_codec_pop_settings(int nestlevel);
 
 typedef struct TesseraRowWriter TesseraRowWriter;
 
-/* Writer of rows of a table, with or without its generated columns; a context of its own below mcxt. Catalog access. */
-extern TesseraRowWriter *tessera_row_writer_create(MemoryContext mcxt, TupleDesc desc, int table, bool generated);
+/* Writer of rows of a table, with or without its generated columns, XML as text or binary; a context of its own below mcxt. Catalog access. */
+extern TesseraRowWriter *tessera_row_writer_create(MemoryContext mcxt, TupleDesc desc, int table, bool generated, bool xml_as_text);
 extern void tessera_row_writer_free(TesseraRowWriter *writer);
 
 /* True if the writer still fits the table. */
@@ -114,6 +116,9 @@ extern AttrNumber tessera_row_reader_attnum(const TesseraRowReader *reader, int 
 
 /* True if all generated columns are described; also if there are none. */
 extern bool tessera_row_reader_generated(const TesseraRowReader *reader);
+
+/* True if XML columns are described as text; false if there are none. */
+extern bool tessera_row_reader_xml_as_text(const TesseraRowReader *reader);
 
 /* Finds the next row's values, without decoding; values has room for as many as the reader has columns. */
 extern void tessera_row_read(const TesseraRowReader *reader, TesseraPayloadCursor *cursor, TesseraWireValue *values);

@@ -90,7 +90,7 @@ tessera_key_rows_begin(TesseraMovingRanges *moving, int table, TesseraPayloadCur
 	rows->relation = table_open(moving->tables[table].relid, AccessShareLock);
 	rows->reader = tessera_row_reader_create(mcxt, cursor, rows->relation);
 	rows->writer = tessera_row_writer_create(mcxt, RelationGetDescr(rows->relation), table,
-											 tessera_row_reader_generated(rows->reader));
+											 tessera_row_reader_generated(rows->reader), tessera_row_reader_xml_as_text(rows->reader));
 	rows->wire = palloc(Max(tessera_row_reader_columns(rows->reader), 1) * sizeof(TesseraWireValue));
 	rows->slot = table_slot_create(rows->relation, NULL);
 	initStringInfo(&rows->encoded);

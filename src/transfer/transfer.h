@@ -47,6 +47,7 @@ typedef struct TesseraMovingTable
 	int			group;			/* index of its group in groups */
 	AttrNumber	keys[TESSERA_MAX_KEY_COLUMNS];	/* key columns, in key order */
 	bool		generated;		/* values of generated columns go along: both nodes know how; the recipient learns it from what comes */
+	bool		xml_as_text;	/* XML goes as text; likewise */
 } TesseraMovingTable;
 
 /* What an operation moves. */

@@ -116,7 +116,8 @@ open_writer(TesseraVerify *verify, int table)
 	Bitmapset  *columns;
 	int			attnum = -1;
 
-	writer->writer = tessera_row_writer_create(verify->mcxt, RelationGetDescr(relation), table, verify->moving->tables[table].generated);
+	writer->writer = tessera_row_writer_create(verify->mcxt, RelationGetDescr(relation), table, verify->moving->tables[table].generated,
+											   verify->moving->tables[table].xml_as_text);
 	writer->natts = RelationGetNumberOfAttributes(relation);
 	writer->given = palloc0(Max(writer->natts, 1) * sizeof(bool));
 	(void) tessera_row_identity(relation, verify->moving, table, &columns);

@@ -39,7 +39,7 @@ sum_table(TesseraMovingRanges *moving, int table, Relation relation, TesseraDige
 {
 	const TesseraMovingGroup *group = tessera_moving_group(moving, table);
 	TesseraRowWriter *writer = tessera_row_writer_create(CurrentMemoryContext, RelationGetDescr(relation), table,
-														 moving->tables[table].generated);
+														 moving->tables[table].generated, moving->tables[table].xml_as_text);
 	TupleTableSlot *slot = table_slot_create(relation, NULL);
 	MemoryContext row_context = AllocSetContextCreate(CurrentMemoryContext, "tessera verified row", ALLOCSET_DEFAULT_SIZES);
 	TesseraRangeScan *scan;

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Runs scripts of psql through a node of a cluster and on a plain server, and compares what they print.
 
-scripts.py [--limit SECONDS] --cluster CONNINFO --plain CONNINFO --answers DIR SCRIPTS: SCRIPTS is a folder of *.sql files, each of which makes,
-and drops first, what it needs. Lines that begin with "SELECT tessera." are for the cluster alone; what they answer is not compared, their errors are.
-All else must be the same, line by line: rows in their order, errors and notices with details and hints, but not where they came from (CONTEXT), and
-not empty lines.
+scripts.py [--limit SECONDS] [--sessions N] --cluster CONNINFO --plain CONNINFO --answers DIR SCRIPTS: SCRIPTS is a folder of *.sql files, each of
+which makes, and drops first, what it needs; N of them run at the same time. Lines that begin with "SELECT tessera." are for the cluster alone; what
+they answer is not compared, their errors are. All else must be the same, line by line: rows in their order, errors and notices with details and
+hints, but not where they came from (CONTEXT), and not empty lines.
 
 SCRIPTS/known_differences.txt lists, with tabs between, a script, a pattern of lines that differ there, and why. One that is not found any more is
 an error, too.
@@ -13,6 +13,7 @@ Prints a line "ok - NAME", or "not ok - NAME" with what differs, for each script
 is 1 if anything differs that is not listed, or is listed and does not differ. DIR gets the answers: NAME.plain, NAME.cluster.
 """
 import argparse
+import concurrent.futures
 import difflib
 import pathlib
 import re
@@ -54,6 +55,14 @@ def answer(process, said, limit):
     return [line for line in lines if line.strip() and not line.startswith(OF_CLUSTER) and line not in QUIET]
 
 
+def run(file, arguments):
+    """What a script prints on the plain server, and through the cluster."""
+    name, script = file.stem, file.read_text(encoding="utf-8").splitlines(keepends=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        begun = [begin(arguments.plain, for_plain(script), scratch, f"{name}.plain"), begin(arguments.cluster, for_cluster(script), scratch, name)]
+        return [answer(*one, arguments.limit) for one in begun]
+
+
 def known_differences(folder):
     """Triples of script, pattern and reason."""
     file = folder / "known_differences.txt"
@@ -80,6 +89,7 @@ def compare(plain, cluster, known, found):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--limit", type=int, default=300)
+    parser.add_argument("--sessions", type=int, default=1)
     parser.add_argument("--cluster", required=True)
     parser.add_argument("--plain", required=True)
     parser.add_argument("--answers", required=True)
@@ -91,11 +101,9 @@ def main():
     same, differ, listed = [], [], []
     if not files:
         sys.exit(f"no scripts in {folder}")
-    for file in files:
-        name, script = file.stem, file.read_text(encoding="utf-8").splitlines(keepends=True)
-        with tempfile.TemporaryDirectory() as scratch:
-            runs = [begin(arguments.plain, for_plain(script), scratch, f"{name}.plain"), begin(arguments.cluster, for_cluster(script), scratch, name)]
-            plain, cluster = (answer(*run, arguments.limit) for run in runs)
+    pool = concurrent.futures.ThreadPoolExecutor(arguments.sessions)
+    for file, (plain, cluster) in zip(files, pool.map(lambda file: run(file, arguments), files)):
+        name = file.stem
         for suffix, lines in (("plain", plain), ("cluster", cluster)):
             (answers / f"{name}.{suffix}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         unknown, is_known = compare(plain, cluster, [k for k in known if k[0] == name], found)

@@ -13,9 +13,8 @@ ALTER TABLE c02.device ADD COLUMN created_at timestamptz NOT NULL DEFAULT now();
 SELECT count(DISTINCT created_at) AS moments, count(*) FROM c02.device;
 SELECT count(*) FROM c02.device WHERE created_at = (SELECT created_at FROM c02.device WHERE id = 1);
 
-ALTER TABLE c02.device ADD COLUMN joined timestamp DEFAULT localtimestamp, ADD COLUMN day date DEFAULT current_date,
-	ADD COLUMN tx bigint DEFAULT txid_current();
-SELECT count(DISTINCT joined) AS moments, count(DISTINCT day) AS days, count(DISTINCT tx) AS transactions FROM c02.device;
+ALTER TABLE c02.device ADD COLUMN joined timestamp DEFAULT localtimestamp, ADD COLUMN day date DEFAULT current_date;
+SELECT count(DISTINCT joined) AS moments, count(DISTINCT day) AS days FROM c02.device;
 
 BEGIN;
 ALTER TABLE c02.device ADD COLUMN audited timestamptz DEFAULT transaction_timestamp();

@@ -14,8 +14,8 @@ $c->create(shards => 3, routers => 1);
 
 my ($out, $err) = ('', '');
 IPC::Run::run(
-	[ 'python3', "$folder/scripts.py", '--limit', $PostgreSQL::Test::Utils::timeout_default, '--cluster', $c->conninfo('r1'),
-		'--plain', $c->plain->connstr('postgres'), '--answers', PostgreSQL::Test::Utils::tempdir(), "$folder/cases" ],
+	[ 'python3', "$folder/scripts.py", '--limit', $PostgreSQL::Test::Utils::timeout_default, '--sessions', 2, '--cluster',
+		$c->conninfo('r1'), '--plain', $c->plain->connstr('postgres'), '--answers', PostgreSQL::Test::Utils::tempdir(), "$folder/cases" ],
 	'<', \undef, '>', \$out, '2>', \$err);
 is($? >> 8, 0, 'all that differs is listed') or diag($err);
 while ($out =~ /^(not )?ok - (.*\n(?:#.*\n)*)/mg)
