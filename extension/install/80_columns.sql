@@ -228,7 +228,8 @@ COMMENT ON COLUMN tessera.draining_shards.bytes_left IS 'estimate of what is sti
 COMMENT ON COLUMN tessera.draining_shards.moves IS 'moves that run';
 COMMENT ON COLUMN tessera.draining_shards.bytes_per_second IS 'how fast those of the last five minutes were';
 COMMENT ON COLUMN tessera.draining_shards.remaining IS 'how long it may still take at that; NULL: not known';
-COMMENT ON COLUMN tessera.draining_shards.in_the_way IS 'what is in the way or waited for; NULL: nothing';
+COMMENT ON COLUMN tessera.draining_shards.in_the_way IS
+  'what is in the way or waited for; NULL: nothing; why an empty shard cannot leave yet is for tessera_admin to read';
 
 COMMENT ON COLUMN tessera.clocks.node IS 'node';
 COMMENT ON COLUMN tessera.clocks.cluster_time IS 'its cluster time; NULL: it does not answer';

@@ -3,9 +3,9 @@
  *	  The balancer's rounds; see balancer.h.
  *
  * A look, twice a second while something is under way, else each tessera.balancer_interval: (0) sequences follow schemas that have moved; (1) what
- * has ended is noted; (2) if a round is due, shards that are being removed and hold nothing any more leave, and chunks are split at zones' borders;
- * (3) what is asked for begins, oldest first; (4) if a round is due, the policy (balance/policy.h) is asked what to do, and as much of it begins as
- * the shards have room for. Nothing waits for a migration: each look begins what has room, so a slow one holds nobody up.
+ * has ended is noted; (2) if a round is due, chunks are split at zones' borders; (3) what is asked for begins, oldest first; (4) if a round is due,
+ * the policy (balance/policy.h) is asked what to do, and as much of it begins as the shards have room for; (5) if a round is due, shards that are
+ * being removed and hold nothing any more leave. Nothing waits for a migration: each look begins what has room, so a slow one holds nobody up.
  *
  * All that is durable is in the catalog: what runs (tessera.migration), what is asked for (tessera.balancer_action), what is being removed
  * (tessera.node.draining), the switches (tessera.setting). So a round may end anywhere, by a crash or a promotion, and the next one goes on from what
@@ -44,7 +44,7 @@
 
 /* In the worker. */
 static TimestampTz next_round = 0;
-static long took = 0;			/* ms, of the last round's own work */
+static long took = 0;			/* ms, of the last round's own work, without the removal of shards, which may wait for nodes */
 
 
 /* What to begin */
@@ -120,11 +120,11 @@ is_paused(bool round)
 }
 
 /*
- * Begins what is due, but for nodes that have failed meanwhile; true if something did. *again: a round is due then, if it is not before. In a context
- * of its own, outside of a transaction.
+ * Begins what is due, but for nodes that have failed meanwhile; true if something did. began: the look did. *again: a round is due then, if it is not
+ * before. In a context of its own, outside of a transaction.
  */
 static bool
-run(bool round, TimestampTz *again)
+run(bool round, TimestampTz began, TimestampTz *again)
 {
 	bool		begun = false;
 	ListCell   *cell;
@@ -134,10 +134,7 @@ run(bool round, TimestampTz *again)
 	if (is_paused(round))
 		return false;
 	if (round)
-	{
-		*again = tessera_drain_step();
 		tessera_split_at_zone_borders();
-	}
 	actions = choose(round);
 	foreach(cell, actions)
 	{
@@ -146,6 +143,11 @@ run(bool round, TimestampTz *again)
 		CHECK_FOR_INTERRUPTS();
 		if (tessera_balancer_node_usable(action->donor) && tessera_balancer_node_usable(action->recipient) && tessera_balancer_begin(action))
 			begun = true;
+	}
+	if (round)
+	{
+		took = TimestampDifferenceMilliseconds(began, GetCurrentTimestamp());
+		*again = tessera_drain_step();
 	}
 	return begun;
 }
@@ -195,11 +197,10 @@ look(bool *idle)
 	*idle = !round && open == 0 && followed;
 	if (*idle)
 		return Max(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), Min(next, next_round)), 1);
-	begun = run(round, &again);
+	begun = run(round, began, &again);
 	*idle = !begun && open == 0 && followed;
 	if (round)
 	{
-		took = TimestampDifferenceMilliseconds(began, GetCurrentTimestamp());
 		next_round = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_balancer_interval * 1000);
 		next_round = Min(next_round, Max(again, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), 10 * took)));
 		tessera_round_made(wanted);

@@ -9,8 +9,9 @@
 #include "datatype/timestamp.h"
 
 /*
- * On the config node, outside of a transaction: removes what may go now. Returns when to look again: soon while something is in the way of a shard
- * that holds nothing, or the end of time. What is in the way is logged once.
+ * On the config node, outside of a transaction: removes what may go now, which may take some time where a node does not answer. Returns when the next
+ * round is wanted: at once if something new is in the way of a shard that holds nothing, which the round's plan shows; when to try again; or the end
+ * of time. What is in the way is logged once.
  */
 extern TimestampTz tessera_drain_step(void);
 

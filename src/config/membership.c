@@ -16,6 +16,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 
 #include "catalog/change.h"
 #include "catalog/relation.h"
@@ -25,6 +26,8 @@
 #include "config/membership.h"
 #include "control/calls.h"
 #include "ddl/attempts.h"
+
+#define DRAINED_LOCK_MS 1000	/* the balancer waits meanwhile, and tries again */
 
 
 void
@@ -154,6 +157,8 @@ tessera_membership_change(TesseraChange *change)
 	if (strcmp(change->action, "remove_drained") == 0)
 	{
 		change->drained = true;
+		(void) set_config_option("tessera.ddl_lock_timeout", psprintf("%d", Min(tessera_ddl_lock_timeout, DRAINED_LOCK_MS)), PGC_USERSET,
+								 PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
 		return tessera_remove_node(change, true);
 	}
 	if (strcmp(change->action, "cancel_remove_shard") == 0)

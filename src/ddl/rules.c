@@ -556,13 +556,17 @@ function_differs(Oid function, void *context)
 	return name == NULL || strcmp(name, "current_database") == 0 || tessera_tells_of_session(name);
 }
 
-/* A setting of an application is the session's, on all nodes; others may be the server's. */
+/* A setting of an application is the session's, on all nodes; others may be the server's, and Tessera's are each node's own. */
 static bool
 names_own_setting(Node *node)
 {
-	const Const *name = (const Const *) node;
+	const Const *constant = (const Const *) node;
+	const char *name;
 
-	return IsA(node, Const) && !name->constisnull && strchr(TextDatumGetCString(name->constvalue), '.') != NULL;
+	if (!IsA(node, Const) || constant->constisnull)
+		return false;
+	name = TextDatumGetCString(constant->constvalue);
+	return strchr(name, '.') != NULL && pg_strncasecmp(name, "tessera.", 8) != 0;
 }
 
 /* True if each shard may compute another value. The time is one on all of them (doc/design.md#one-time). */

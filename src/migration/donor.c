@@ -79,13 +79,16 @@ require_members(const TesseraDonor *donor)
 }
 
 /*
- * An estimate of the rows that move: the tables' rows by their sizes and by what was last counted, as the planner sees them. In a transaction.
+ * An estimate of the rows that move: the tables' rows by their sizes and by what was last counted, as the planner sees them. -1: the config node,
+ * which is of an older release, has not said which share of them that is. In a transaction.
  */
 static int64
 expected_rows(const TesseraDonor *donor)
 {
 	double		rows = 0;
 
+	if (donor->row->share < 0)
+		return -1;
 	for (int i = 0; i < donor->moving->ntables; i++)
 	{
 		Relation	rel = table_open(donor->moving->tables[i].relid, AccessShareLock);
@@ -102,8 +105,7 @@ expected_rows(const TesseraDonor *donor)
 		}
 		table_close(rel, NoLock);
 	}
-	/* the config node has not said which share of them moves: it is of an older release */
-	return (int64) (donor->row->share < 0 ? rows : rows * donor->row->share);
+	return (int64) (rows * donor->row->share);
 }
 
 /* The recipient checks, makes its key pair, and is told where to connect to only when there is something to fetch. Returns the endpoint. */

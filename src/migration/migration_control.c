@@ -212,6 +212,10 @@ progress_text(const TesseraMigrationSlot *slot)
 		appendStringInfo(&text, ", about %.0f s left", seconds / slot->rows * (slot->rows_total - slot->rows));
 	if (slot->waiting_for[0] != '\0')
 		appendStringInfo(&text, "; waiting for %s", slot->waiting_for);
+	/* a client's text in it, such as a prepared transaction's name, may have no counterpart in the caller's encoding */
+	for (char *c = text.data; *c != '\0'; c++)
+		if (IS_HIGHBIT_SET(*c))
+			*c = '?';
 	return text.data;
 }
 

@@ -8,6 +8,7 @@
 
 #include <signal.h>
 
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
@@ -368,11 +369,12 @@ void
 tessera_migration_slot_waiting(const char *what)
 {
 	TesseraMigrationSlot *slot = tessera_my_migration;
+	int			length = what != NULL ? pg_mbcliplen(what, (int) strlen(what), sizeof(slot->waiting_for) - 1) : 0;
 
 	if (slot == NULL || strcmp(slot->waiting_for, what ? what : "") == 0)
 		return;
 	tessera_migration_slot_lock();
-	strlcpy(slot->waiting_for, what ? what : "", sizeof(slot->waiting_for));
+	strlcpy(slot->waiting_for, what ? what : "", length + 1);
 	tessera_migration_slot_unlock(false);
 }
 

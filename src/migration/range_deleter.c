@@ -46,6 +46,8 @@
 #define IDLE_MS 5000L
 #define HELD_MS 1000L			/* looks again so soon if a migration holds a range back: its end may wake us before it is visible */
 #define ASK_MS 5000				/* for an owner's answer */
+#define REFRESH_FIRST_MS 10000L	/* between fetches of the chunks that have not helped, doubled by each */
+#define REFRESH_LAST_MS 60000L
 #define STANDBYS_MS 10000		/* after a batch waits so long for standbys that have much to replay */
 #define STANDBYS_POLL_MS 100
 /* A migration that has older rows deleted first leaves the placement row to another one whose gate is closed: for so long, looking so often. */
@@ -80,6 +82,13 @@ typedef struct Watched
 } Watched;
 
 static HTAB *watched = NULL;	/* lives as long as the process */
+
+/* Fetches of the chunks because an owner has denied; lives as long as the process. */
+static struct
+{
+	TimestampTz not_before;		/* the next one */
+	long		distance;		/* ms, from the last one */
+} fetches = {0};
 
 
 /*
@@ -387,20 +396,26 @@ ask_owners(const Piece *piece, bool *denied)
 
 /*
  * True if they have. When a range has moved on from the shard to which it went from here, nobody tells this one, which no statement may ever make
- * fetch the chunks again: so an answer of no is asked about with newer chunks, in each step once (*refreshed).
+ * fetch the chunks again: so an answer of no is asked about with newer chunks. While that does not help it is done less and less
+ * often: the config node may be the one that is down, or the owner one that has lost the move.
  */
 static bool
-owners_confirm(const Piece *piece, bool *refreshed)
+owners_confirm(const Piece *piece)
 {
 	bool		denied = false;
 
 	if (ask_owners(piece, &denied))
 		return true;
-	if (!denied || *refreshed)
+	if (!denied || GetCurrentTimestamp() < fetches.not_before)
 		return false;
-	*refreshed = true;
 	tessera_background_refresh();
-	return ask_owners(piece, &denied);
+	fetches.distance = Min(Max(fetches.distance * 2, REFRESH_FIRST_MS), REFRESH_LAST_MS);
+	fetches.not_before = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), fetches.distance);
+	if (!ask_owners(piece, &denied))
+		return false;
+	fetches.distance = 0;
+	fetches.not_before = 0;
+	return true;
 }
 
 /* This shard knows what it owns, and that it owns the range. */
@@ -474,7 +489,6 @@ tessera_range_deleter_step(void)
 	Piece	   *pieces = find_pieces(NULL, &deletions, &n);
 	TimestampTz now = GetCurrentTimestamp();
 	long		next = deletions ? HELD_MS : IDLE_MS;
-	bool		refreshed = false;
 
 	for (int i = 0; i < n; i++)
 	{
@@ -482,7 +496,7 @@ tessera_range_deleter_step(void)
 
 		if (left > 0)
 			next = Min(next, left);
-		else if (owners_confirm(&pieces[i], &refreshed) && delete_piece(&pieces[i], NULL, true))
+		else if (owners_confirm(&pieces[i]) && delete_piece(&pieces[i], NULL, true))
 			forget(&pieces[i]);
 		else
 			next = Min(next, HELD_MS);

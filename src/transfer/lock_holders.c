@@ -10,6 +10,7 @@
 #include "access/twophase.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
@@ -155,7 +156,8 @@ name_first(TesseraLockHolders *holders, char *who, Size size)
 	if (holders->named != xid)
 	{
 		gid = tessera_prepared_name(xid);
-		snprintf(holders->name, sizeof(holders->name), "%s", gid != NULL ? gid : "?");
+		strlcpy(holders->name, gid != NULL ? gid : "?",
+				gid != NULL ? pg_mbcliplen(gid, (int) strlen(gid), sizeof(holders->name) - 1) + 1 : sizeof(holders->name));
 		holders->named = xid;
 		if (gid != NULL)
 			pfree(gid);
