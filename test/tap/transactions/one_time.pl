@@ -189,7 +189,8 @@ is(lines('r1', 'BEGIN', 'SELECT count(*) FROM t WHERE k < 0', 'ALTER TABLE bare 
 	'SELECT count(*) = count(*) FILTER (WHERE txt = now()) FROM bare', 'COMMIT', 'SELECT count(DISTINCT txt) FROM bare'), '0 t t 1',
 	'in a transaction');
 like($c->error('r1', "ALTER TABLE bare ADD COLUMN x text DEFAULT $_"), qr/ERROR:  0A000:.*differs by shard/, "refused: DEFAULT $_")
-  foreach ('txid_current()::text', 'pg_backend_pid()::text', "current_setting('port')", "current_setting('Tessera.listen', true)", 'current_catalog', 'at_now(1)::text',
+  foreach ('txid_current()::text', 'pg_backend_pid()::text', "current_setting('port')", "current_setting('Tessera.listen', true)", 'current_catalog',
+	'at_now(1)::text',
 	'inet_server_port()::text',
 	'clock_timestamp()::text');
 is($c->query('s1', 'SELECT count(*) FROM tessera.check_consistency()'), '0', 'all nodes have the same definitions');
