@@ -116,6 +116,7 @@ connect_layers(void)
 	tessera_copy_handler = tessera_copy_statement;
 	tessera_copy_done = tessera_replicated_carry;
 	tessera_ddl_end_migrations = tessera_migrations_end;
+	tessera_ddl_is_of_migration = tessera_is_of_migration;
 	tessera_promotion_merge = tessera_recover_catalog;
 	tessera_recovery_fence_abandoned = tessera_fence_abandoned_migrations;
 	tessera_analyze_handler = tessera_analyze;
@@ -371,6 +372,7 @@ static const TesseraSubtransactionStep at_subtransaction_commit[] = {
 static const TesseraSubtransactionStep at_subtransaction_abort[] = {
 	/* Memory of the session alone: free, but before the participants, which wait for answers. */
 	tessera_fan_out_subtransaction_aborted,
+	tessera_cut_snapshot_subtransaction_aborted,
 	tessera_sequences_subtransaction_aborted,
 	tessera_retryable_subtransaction_aborted,
 	tessera_replicated_subtransaction_aborted,

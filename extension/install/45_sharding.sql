@@ -14,6 +14,12 @@ CREATE FUNCTION tessera.check_table(table_name regclass, key text, strategy text
 COMMENT ON FUNCTION tessera.check_table(regclass, text, text, regclass) IS
   'all that shard_table would refuse about a table, with the statements that mend it, in order; and what will differ once it is sharded';
 
+CREATE FUNCTION tessera.check_schema(schema_name text, key text, strategy text DEFAULT 'range', colocate_with regclass DEFAULT NULL)
+  RETURNS TABLE (severity text, table_name regclass, problem text, drop_foreign_key text, statement text, add_foreign_key text)
+  AS 'MODULE_PATHNAME', 'tessera_check_schema' LANGUAGE C VOLATILE ROWS 100;
+COMMENT ON FUNCTION tessera.check_schema(text, text, text, regclass) IS
+  'what check_table tells, of all tables of a schema that can be sharded together, with all statements that take them there, in order';
+
 CREATE FUNCTION tessera.split_chunk(table_name regclass, at tessera.bound) RETURNS void
   AS 'MODULE_PATHNAME', 'tessera_split_chunk' LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION tessera.split_chunk(regclass, tessera.bound) IS 'splits the chunk in which a bound lies, at that bound';

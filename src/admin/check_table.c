@@ -40,6 +40,23 @@ is_placed(const TesseraRouting *routing, Oid relid)
 	return table != NULL && table->group < 0;
 }
 
+void
+tessera_find_differing_keys(const TesseraShardable *shardable, const TesseraShardable *other, TesseraFindings *findings)
+{
+	const TesseraKeySpace *ks = other->key->ks;
+	Oid			types[TESSERA_MAX_KEY_COLUMNS];
+	int32		typmods[TESSERA_MAX_KEY_COLUMNS];
+	Oid			collations[TESSERA_MAX_KEY_COLUMNS];
+
+	for (int i = 0; i < ks->ncolumns; i++)
+	{
+		types[i] = ks->columns[i].type;
+		typmods[i] = ks->columns[i].typmod;
+		collations[i] = ks->columns[i].collation;
+	}
+	(void) tessera_key_columns_alike(shardable, RelationGetRelid(other->rel), types, typmods, collations, findings);
+}
+
 /* Its findings, and the call that shards it; then, whether the key columns of both are alike. false: nothing can be said, its key is not known. */
 static bool
 find_unsharded(TesseraShardable *shardable, TesseraFindings *findings)
@@ -48,7 +65,6 @@ find_unsharded(TesseraShardable *shardable, TesseraFindings *findings)
 	TesseraShardable probe = *shardable;
 	TesseraShardable other = {.routing = shardable->routing, .hashed = shardable->hashed, .create_index = true,
 	.subscribed = shardable->subscribed};
-	TesseraKeySpace *ks;
 
 	if (!OidIsValid(shardable->with) || shardable->with == RelationGetRelid(shardable->rel) || !is_placed(shardable->routing, shardable->with))
 		return false;
@@ -66,20 +82,7 @@ find_unsharded(TesseraShardable *shardable, TesseraFindings *findings)
 							 quote_literal_cstr(tessera_qualified_name(shardable->with)), quote_literal_cstr(other.key_text),
 							 shardable->hashed ? "hash" : "range"));
 	if (other.key != NULL)
-	{
-		Oid			types[TESSERA_MAX_KEY_COLUMNS];
-		int32		typmods[TESSERA_MAX_KEY_COLUMNS];
-		Oid			collations[TESSERA_MAX_KEY_COLUMNS];
-
-		ks = other.key->ks;
-		for (int i = 0; i < ks->ncolumns; i++)
-		{
-			types[i] = ks->columns[i].type;
-			typmods[i] = ks->columns[i].typmod;
-			collations[i] = ks->columns[i].collation;
-		}
-		(void) tessera_key_columns_alike(&probe, shardable->with, types, typmods, collations, findings);
-	}
+		tessera_find_differing_keys(&probe, &other, findings);
 	relation_close(other.rel, AccessShareLock);
 	shardable->with = InvalidOid;
 	return true;
@@ -165,6 +168,16 @@ find_neighbours(Oid relid, TesseraFindings *findings)
 	tessera_spi_end(&spi);
 }
 
+void
+tessera_find_differences(const TesseraShardable *shardable, TesseraFindings *findings)
+{
+	if (shardable->table == NULL)
+		return;
+	find_spread_group(shardable, findings);
+	find_cross_table_code(shardable->rel, findings);
+	find_neighbours(RelationGetRelid(shardable->rel), findings);
+}
+
 
 /* The function */
 
@@ -178,17 +191,10 @@ put_findings(ReturnSetInfo *result, const TesseraFindings *findings)
 		const TesseraFinding *finding = lfirst(cell);
 		Datum		values[5];
 		bool		nulls[5] = {false, false, false, finding->statement == NULL, finding->restore == NULL};
-		StringInfoData problem;
 
-		initStringInfo(&problem);
-		appendStringInfoString(&problem, finding->problem);
-		if (finding->detail != NULL)
-			appendStringInfo(&problem, ". %s", finding->detail);
-		if (finding->statement == NULL && finding->hint != NULL)
-			appendStringInfo(&problem, "%s %s", finding->detail == NULL ? "." : "", finding->hint);
 		values[0] = CStringGetTextDatum(finding->sqlstate != 0 ? "error" : "warning");
 		values[1] = ObjectIdGetDatum(finding->relid);
-		values[2] = CStringGetTextDatum(problem.data);
+		values[2] = CStringGetTextDatum(tessera_finding_text(finding));
 		values[3] = finding->statement != NULL ? CStringGetTextDatum(finding->statement) : (Datum) 0;
 		values[4] = finding->restore != NULL ? CStringGetTextDatum(finding->restore) : (Datum) 0;
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
@@ -226,12 +232,7 @@ tessera_check_table(PG_FUNCTION_ARGS)
 	tessera_require_table_owner(relid);
 	(void) find_unsharded(&shardable, &findings);
 	tessera_shardable(&shardable, &findings);
-	if (shardable.table != NULL)
-	{
-		find_spread_group(&shardable, &findings);
-		find_cross_table_code(shardable.rel, &findings);
-		find_neighbours(relid, &findings);
-	}
+	tessera_find_differences(&shardable, &findings);
 	put_findings((ReturnSetInfo *) fcinfo->resultinfo, &findings);
 	relation_close(shardable.rel, AccessShareLock);
 	return (Datum) 0;

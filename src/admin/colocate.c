@@ -311,7 +311,8 @@ lock_table(void *arg)
 	ListCell   *cell;
 
 	tessera_ddl_lock(tessera_routing(), list_make1(psprintf("relation %s", c->name)),
-					 tessera_ddl_groups(tessera_routing(), NIL, list_make1_oid(get_rel_namespace(c->relid))), "tessera.shard_table");
+					 tessera_ddl_groups(tessera_routing(), NIL, list_make1_oid(get_rel_namespace(c->relid))), "tessera.shard_table", NULL,
+					 NULL);
 	foreach(cell, lcons_oid(c->relid, tessera_partitions(c->relid, NoLock)))
 	{
 		TesseraTableLock *lock = palloc(sizeof(TesseraTableLock));

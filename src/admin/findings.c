@@ -4,8 +4,7 @@
  */
 #include "postgres.h"
 
-#include "utils/builtins.h"
-#include "utils/lsyscache.h"
+#include "lib/stringinfo.h"
 
 #include "admin/findings.h"
 
@@ -22,6 +21,20 @@ tessera_finding(TesseraFindings *findings, int sqlstate, Oid relid, const char *
 	finding->statement = statement;
 	findings->list = lappend(findings->list, finding);
 	return finding;
+}
+
+char *
+tessera_finding_text(const TesseraFinding *finding)
+{
+	StringInfoData text;
+
+	initStringInfo(&text);
+	appendStringInfoString(&text, finding->problem);
+	if (finding->detail != NULL)
+		appendStringInfo(&text, ". %s", finding->detail);
+	if (finding->statement == NULL && finding->hint != NULL)
+		appendStringInfo(&text, "%s %s", finding->detail == NULL ? "." : "", finding->hint);
+	return text.data;
 }
 
 void

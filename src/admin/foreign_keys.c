@@ -106,14 +106,31 @@ stays_in_group(const TesseraShardable *shardable, const ForeignKey *fk)
 	return table != NULL && table->group == shardable->group->index && joins_on_key(fk, key->attnums, table->keys, key->n);
 }
 
+/* The key that the other side is to get; NULL: not known. */
+static const TesseraIntendedKey *
+intended_key(const TesseraShardable *shardable, Oid other)
+{
+	ListCell   *cell;
+
+	foreach(cell, shardable->intended)
+	{
+		const TesseraIntendedKey *intended = lfirst(cell);
+
+		if (intended->relid == other && intended->n == shardable->key->n)
+			return intended;
+	}
+	return NULL;
+}
+
 /*
- * Key columns of the other side, by position: those of its group, or those that are paired with ours, or those of the same names. false: there is
- * none for one.
+ * Key columns of the other side, by position: those of its group, or that it is to get, or those that are paired with ours, or those of the same
+ * names. false: there is none for one.
  */
 static bool
 other_keys(const TesseraShardable *shardable, const ForeignKey *fk, AttrNumber *keys)
 {
 	const TesseraTable *table = tessera_routing_table(shardable->routing, fk->other);
+	const TesseraIntendedKey *intended = intended_key(shardable, fk->other);
 
 	for (int k = 0; k < shardable->key->n; k++)
 	{
@@ -121,6 +138,8 @@ other_keys(const TesseraShardable *shardable, const ForeignKey *fk, AttrNumber *
 			keys[k] = shardable->key->attnums[k];
 		else if (table != NULL && table->group >= 0 && table->nkeys == shardable->key->n)
 			keys[k] = table->keys[k];
+		else if (intended != NULL)
+			keys[k] = intended->attnums[k];
 		else
 			keys[k] = paired_with(fk, shardable->key->attnums[k]);
 		if (keys[k] == InvalidAttrNumber)
@@ -271,6 +290,8 @@ find_foreign_key(const TesseraShardable *shardable, const ForeignKey *fk, Tesser
 							psprintf("ALTER TABLE %s DROP CONSTRAINT %s", tessera_qualified_name(fk->form->conrelid),
 									 tessera_quote(NameStr(fk->form->conname))));
 	finding->restore = again;
+	finding->referenced = fk->form->confrelid;
+	finding->constraint = pstrdup(NameStr(fk->form->conname));
 }
 
 /* Calls for each foreign key in which the table is on one side; stops when `visit` returns true. */

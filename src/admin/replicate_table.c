@@ -84,7 +84,8 @@ lock_name(void *arg)
 	Replication *replication = arg;
 
 	tessera_ddl_lock(tessera_routing(), list_make1(psprintf("relation %s", replication->qualified)),
-					 tessera_ddl_groups(tessera_routing(), NIL, list_make1_oid(get_rel_namespace(replication->relid))), "tessera.replicate_table");
+					 tessera_ddl_groups(tessera_routing(), NIL, list_make1_oid(get_rel_namespace(replication->relid))), "tessera.replicate_table",
+					 NULL, NULL);
 }
 
 /* The table's rows must be of use to who has no other: an own heap, and rows that are told apart. */

@@ -190,7 +190,8 @@ lock_name(void *arg)
 	Sharding   *sharding = arg;
 
 	tessera_ddl_lock(tessera_routing(), list_make1(psprintf("relation %s", sharding->qualified)),
-					 tessera_ddl_groups(tessera_routing(), NIL, list_make1_oid(get_rel_namespace(sharding->relid))), "tessera.shard_table");
+					 tessera_ddl_groups(tessera_routing(), NIL, list_make1_oid(get_rel_namespace(sharding->relid))), "tessera.shard_table", NULL,
+					 NULL);
 }
 
 /* All checks; fills routing, table, key, group. */

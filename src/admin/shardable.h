@@ -21,6 +21,14 @@ typedef struct TesseraShardKey
 	TesseraKeySpace *ks;
 } TesseraShardKey;
 
+/* Columns by which a table is to be sharded that is not sharded yet. */
+typedef struct TesseraIntendedKey
+{
+	Oid			relid;
+	int			n;
+	AttrNumber	attnums[TESSERA_MAX_KEY_COLUMNS];
+} TesseraIntendedKey;
+
 /* What is asked for, and what the checks have found out on the way. In the caller's context. */
 typedef struct TesseraShardable
 {
@@ -32,6 +40,7 @@ typedef struct TesseraShardable
 	Oid			with;			/* colocate_with, or InvalidOid */
 	bool		create_index;	/* the key index will be made if there is none */
 	List	   *subscribed;		/* tessera_subscribed_anywhere, asked before anything was locked */
+	List	   *intended;		/* TesseraIntendedKey of other tables, for the text of foreign keys; NIL: not known */
 	/* found: NULL where something is in the way */
 	const TesseraTable *table;
 	bool		apart;			/* it is sharded already, by that key, but not in the group of colocate_with: it may join that by moving */
@@ -79,6 +88,14 @@ extern void tessera_find_foreign_keys(const TesseraShardable *shardable, Tessera
  * names; NULL: none.
  */
 extern char *tessera_foreign_key_of_other(const TesseraShardable *shardable, Oid other);
+
+/* ---- check_table.c ---- */
+
+/* Findings where the key columns of a table differ from those of another one that is to be sharded first. Both keys were found. */
+extern void tessera_find_differing_keys(const TesseraShardable *shardable, const TesseraShardable *other, TesseraFindings *findings);
+
+/* What will differ once it is sharded, of a table for which tessera_shardable has found no obstacle that has to do with its kind. */
+extern void tessera_find_differences(const TesseraShardable *shardable, TesseraFindings *findings);
 
 /* ---- shard_table.c ---- */
 

@@ -292,6 +292,14 @@ tessera_clock_hear(const TesseraTimes *heard, bool may_wake)
 	return true;
 }
 
+bool
+tessera_clock_raise(TesseraTime time)
+{
+	TesseraTimes now;
+
+	return tessera_clock_hear(&(TesseraTimes) {.cluster = time}, true) && tessera_clock_read(&now) && now.cluster >= time;
+}
+
 TesseraTime
 tessera_clock_session(void)
 {

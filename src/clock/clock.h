@@ -69,6 +69,12 @@ extern bool tessera_clock_await(TesseraTime time, TimestampTz deadline);
  */
 extern bool tessera_clock_hear(const TesseraTimes *heard, bool may_wake);
 
+/*
+ * Raises the clock to the time, as one that was heard. False: it stays behind, as it does not go, or the time is too far ahead: later commits here
+ * may have earlier times.
+ */
+extern bool tessera_clock_raise(TesseraTime time);
+
 /* What was heard and is not settled: the config time that is to be made durable, the topology time whose registry is to be fetched; 0: nothing. */
 extern TesseraTime tessera_clock_config_heard(void);
 extern TesseraTime tessera_clock_topology_heard(void);

@@ -10,7 +10,7 @@
 #define TESSERA_PROTOCOL_H
 
 #ifndef TESSERA_PROTOCOL
-#define TESSERA_PROTOCOL 13
+#define TESSERA_PROTOCOL 14
 #endif
 
 /* The oldest that this version of the extension can speak. */
@@ -57,6 +57,12 @@
 
 /* From this one on a move brings XML as text: its binary form loses the declaration. */
 #define TESSERA_XML_PROTOCOL 13
+
+/* From this one on a shard says whether it can be read as of a time that the router has chosen (call meet), and whether a snapshot fits (settle). */
+#define TESSERA_MEET_PROTOCOL 14
+
+/* From this one on a node waits for those who hold tables before DDL ends migrations (call ddl_await_holders). */
+#define TESSERA_HOLDERS_PROTOCOL 14
 
 /* The parameter of the connection (ParameterStatus) in which they do. */
 #define TESSERA_TIME_PARAMETER "tessera_time"

@@ -40,6 +40,7 @@
 #include "utils/snapmgr.h"
 
 #include "common/errors.h"
+#include "common/protocol.h"
 #include "common/subtransaction.h"
 #include "common/text.h"
 #include "control/calls.h"
@@ -586,6 +587,40 @@ tessera_ddl_lock_tables(const TesseraRouting *routing, List *locks, bool shards_
 			until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), current->table_ms);
 	}
 	current->busiest = busiest;
+	tessera_wait_over();
+}
+
+void
+tessera_ddl_await_holders(const TesseraRouting *routing, List *locks, bool shards_only)
+{
+	TableNames	tables;
+
+	Assert(current != NULL);
+	if (locks == NIL)
+		return;
+	name_tables(&tables, locks);
+	for (int i = 0; i < routing->nnodes; i++)
+	{
+		const TesseraNode *node = tessera_routing_node_at(routing, i);
+		int			timeout = Min(Max(current->table_ms, SHORT_TABLE_MS), patience_left(current));
+		char	   *answer;
+
+		CHECK_FOR_INTERRUPTS();
+		if (shards_only && !node->is_shard && node->node_id != routing->self)
+			continue;
+		if (node->node_id == routing->self)
+			answer = tessera_await_holders_here(tables.n, tables.names, tables.modes, timeout);
+		else
+		{
+			TesseraCommandNeeds needs = {.write = true};
+
+			if (tessera_connection_protocol(tessera_participant(routing, node->node_id, &needs)) < TESSERA_HOLDERS_PROTOCOL)
+				continue;
+			tessera_call_ddl_await_holders(tessera_writing(tessera_to_node(node->node_id)), tables.values[0], tables.values[1], timeout, &answer);
+		}
+		if (answer == NULL || strcmp(answer, "ok") != 0)
+			tessera_ddl_held(node->node_id, answer ? answer : "?");
+	}
 	tessera_wait_over();
 }
 

@@ -70,6 +70,13 @@ typedef struct TesseraTableLock
  */
 extern void tessera_ddl_lock_tables(const TesseraRouting *routing, List *locks, bool shards_only);
 
+/*
+ * Within an attempt, before migrations of the tables are ended for the statement: waits on the same nodes, without standing in any queue, for the
+ * transactions that hold what tessera_ddl_lock_tables would wait for, but for those of migrations. ERROR 55P03 if one has not ended in time: the
+ * statement would not get its locks either; 08006. Holds nothing afterwards.
+ */
+extern void tessera_ddl_await_holders(const TesseraRouting *routing, List *locks, bool shards_only);
+
 /* ---- table_locks.c ---- */
 
 /* The tables of the cluster that a statement will lock against writers, as far as its user may (TesseraTableLock *). */
@@ -90,7 +97,8 @@ extern bool tessera_try_lock(const LOCKTAG *tag, LOCKMODE mode, int timeout_ms, 
 extern void tessera_lock_table_here(Oid relid, LOCKMODE mode);
 extern char *tessera_lock_table_or_holders(Oid relid, LOCKMODE mode);
 
-/* Tables of this node by qualified name: "ok", or "held ...". palloc'd. */
+/* Tables of this node by qualified name: "ok", or "held ...". palloc'd. The second waits for who holds them, and locks nothing. */
 extern char *tessera_lock_tables_here(int n, char *const *names, const LOCKMODE *modes, int timeout_ms);
+extern char *tessera_await_holders_here(int n, char *const *names, const LOCKMODE *modes, int timeout_ms);
 
 #endif							/* TESSERA_DDL_ATTEMPTS_H */

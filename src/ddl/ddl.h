@@ -142,6 +142,7 @@ typedef struct TesseraTrack
 	List	   *altered;		/* relids of cluster tables */
 	List	   *dropped;		/* relids of cluster tables */
 	List	   *losing;			/* OIDs of row types that lose a column: looked at in the end, as the tables that are made of them may go as well */
+	bool		lost_operators; /* an operator class was dropped, or a function of one */
 	List	   *created_schemas;	/* OIDs */
 	List	   *dropped_schemas;	/* char * */
 	List	   *partitions;		/* TesseraPartitionChange * */
@@ -195,15 +196,19 @@ extern void tessera_fan_out_receive(TesseraUtility *utility, const TesseraRoutin
 
 /*
  * Locks the names on the config node, has the running migrations of the groups end for the statement `by` (tessera_ddl_by), and holds off new ones to
- * the end of the transaction. ERROR 55006 if one does not end in time; TS004, 55P03: another attempt may succeed; 08006. groups: pg_uuid_t *.
+ * the end of the transaction. Before it ends one it calls ready(arg), unless that is NULL: an error there leaves the migration alone. ERROR 55006 if
+ * one does not end in time; TS004, 55P03: another attempt may succeed; 08006. groups: pg_uuid_t *.
  */
-extern void tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups, const char *by);
+extern void tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups, const char *by, void (*ready) (void *arg), void *arg);
 
 /* 'TRUNCATE TABLE of "orders"': the reason in the error of migrations that the statement ends. palloc'd. */
 extern char *tessera_ddl_by(const TesseraUtility *utility, const TesseraStatementObjects *named);
 
 /* Set by init.c: ends the running migrations of groups (text of a uuid[]); see migration/migration.h. */
 extern void (*tessera_ddl_end_migrations) (const char *groups, const char *by, int timeout_ms);
+
+/* Set by init.c: true if the process of this node runs a migration; see migration/migration.h. */
+extern bool (*tessera_ddl_is_of_migration) (int pid);
 
 /*
  * Ids (pg_uuid_t *) of the groups with which these cluster tables move, and of those of the schemas (OIDs), as far as they have any; each once.

@@ -84,6 +84,7 @@ typedef struct Announced
 } Announced;
 
 void		(*tessera_ddl_end_migrations) (const char *groups, const char *by, int timeout_ms) = NULL;
+bool		(*tessera_ddl_is_of_migration) (int pid) = NULL;
 
 static FanOut *current = NULL;
 static Announced announced = {0};
@@ -139,7 +140,7 @@ tessera_ddl_by(const TesseraUtility *utility, const TesseraStatementObjects *nam
 }
 
 void
-tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups, const char *by)
+tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups, const char *by, void (*ready) (void *arg), void *arg)
 {
 	const TesseraNode *config = tessera_routing_config(routing);
 	const char *nodes = node_array(routing);
@@ -155,6 +156,8 @@ tessera_ddl_lock(const TesseraRouting *routing, List *keys, List *groups, const 
 	if (answer != NULL && strcmp(answer, "busy") == 0)
 	{
 		/* the names stay locked meanwhile */
+		if (ready != NULL)
+			ready(arg);
 		tessera_ddl_end_migrations(group_ids, by, tessera_ddl_lock_timeout);
 		tessera_call_ddl_lock(tessera_writing(tessera_to_config()), nodes, names, group_ids, tessera_ddl_attempt_timeout(), &answer);
 	}
@@ -713,6 +716,15 @@ know_schemas(const TesseraRouting *routing, List *groups)
 	return tessera_routing();
 }
 
+/* Who holds the tables has to end first: else the statement might fail, and have ended migrations for nothing. */
+static void
+await_holders(void *arg)
+{
+	FanOut	   *f = arg;
+
+	tessera_ddl_await_holders(f->routing, tessera_ddl_table_locks(f->utility->statement->utilityStmt, f->routing), false);
+}
+
 static void
 attempt_statement(void *arg)
 {
@@ -732,7 +744,7 @@ attempt_statement(void *arg)
 	groups = tessera_ddl_groups(f->routing, relids, f->named->namespaces);
 	if (!IsA(statement, LockStmt))
 	{
-		tessera_ddl_lock(f->routing, list_concat(keys, f->named->keys), groups, by);
+		tessera_ddl_lock(f->routing, list_concat(keys, f->named->keys), groups, by, await_holders, f);
 		f->routing = know_schemas(f->routing, groups);
 	}
 	tessera_rules_before(statement, f->routing);
@@ -745,7 +757,7 @@ attempt_statement(void *arg)
 		return;					/* a view of a temporary table */
 	groups = other_groups(track->groups, groups);
 	if (groups != NIL)
-		tessera_ddl_lock(f->routing, NIL, groups, by);
+		tessera_ddl_lock(f->routing, NIL, groups, by, NULL, NULL);
 	if (!f->sent)
 		send_to_others(f);
 	tessera_sequences_after(sequences);

@@ -39,6 +39,7 @@
 #include "common/version_compat.h"
 #include "control/calls.h"
 #include "ddl/attempts.h"
+#include "ddl/ddl.h"
 #include "session/internal_connection.h"
 #include "session/remote_client.h"
 
@@ -63,20 +64,28 @@ acquire(void *arg)
 	(void) LockAcquire(wanted->tag, wanted->mode, false, false);
 }
 
+/* A wait of the lock manager; false if it took too long. */
+static bool
+wait_by(void (*wait) (void *arg), void *arg, int timeout_ms)
+{
+	int			saved = LockTimeout;
+	ErrorData  *error;
+
+	LockTimeout = timeout_ms;
+	error = tessera_try(wait, arg);
+	LockTimeout = saved;
+	if (error != NULL && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+		ReThrowError(error);
+	return error == NULL;
+}
+
 /* Waits in the lock's queue. */
 static bool
 wait_for_lock(const LOCKTAG *tag, LOCKMODE mode, int timeout_ms)
 {
 	Wanted		wanted = {tag, mode};
-	int			saved = LockTimeout;
-	ErrorData  *error;
 
-	LockTimeout = timeout_ms;
-	error = tessera_try(acquire, &wanted);
-	LockTimeout = saved;
-	if (error != NULL && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
-		ReThrowError(error);
-	return error == NULL;
+	return wait_by(acquire, &wanted, timeout_ms);
 }
 
 /*
@@ -233,6 +242,15 @@ tessera_lock_table_here(Oid relid, LOCKMODE mode)
 
 /* ---- tables ---- */
 
+/* The role between nodes may have no right on the schema: the statement's user is asked for that by the statement. */
+static Oid
+find_table(const char *qualified)
+{
+	RangeVar   *name = makeRangeVarFromNameList(tessera_names_of(qualified));
+
+	return name->schemaname ? get_relname_relid(name->relname, get_namespace_oid(name->schemaname, true)) : InvalidOid;
+}
+
 char *
 tessera_lock_tables_here(int n, char *const *names, const LOCKMODE *modes, int timeout_ms)
 {
@@ -240,9 +258,7 @@ tessera_lock_tables_here(int n, char *const *names, const LOCKMODE *modes, int t
 
 	for (int i = 0; i < n; i++)
 	{
-		RangeVar   *name = makeRangeVarFromNameList(tessera_names_of(names[i]));
-		/* the role between nodes may have no right on the schema: the statement's user is asked for that by the statement */
-		Oid			relid = name->schemaname ? get_relname_relid(name->relname, get_namespace_oid(name->schemaname, true)) : InvalidOid;
+		Oid			relid = find_table(names[i]);
 		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
 		LOCKTAG		tag;
 		StringInfoData holders;
@@ -253,6 +269,52 @@ tessera_lock_tables_here(int n, char *const *names, const LOCKMODE *modes, int t
 		SET_LOCKTAG_RELATION(tag, MyDatabaseId, relid);
 		if (!tessera_try_lock(&tag, modes[i], timeout_ms > 0 ? Max((int) left, 1) : 0, &holders))
 			return psprintf("held %s%s", names[i], holders.data);
+	}
+	return pstrdup("ok");
+}
+
+static void
+await_transaction(void *arg)
+{
+	(void) VirtualXactLock(*(VirtualTransactionId *) arg, true);
+}
+
+static bool
+is_of_migration(VirtualTransactionId id)
+{
+	PGPROC	   *proc = tessera_vxid_proc(id);
+
+	return proc != NULL && tessera_proc_lxid(proc) == id.localTransactionId && tessera_ddl_is_of_migration(proc->pid);
+}
+
+char *
+tessera_await_holders_here(int n, char *const *names, const LOCKMODE *modes, int timeout_ms)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
+
+	for (int i = 0; i < n; i++)
+	{
+		Oid			relid = find_table(names[i]);
+		VirtualTransactionId *ids;
+		LOCKTAG		tag;
+		int			nids;
+
+		if (!OidIsValid(relid))
+			continue;
+		SET_LOCKTAG_RELATION(tag, MyDatabaseId, relid);
+		ids = GetLockConflicts(&tag, modes[i], &nids);
+		for (int j = 0; j < nids; j++)
+		{
+			long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+			StringInfoData holders;
+
+			if (is_of_migration(ids[j]) || VirtualXactLock(ids[j], false) || wait_by(await_transaction, &ids[j], Max((int) left, 1)))
+				continue;
+			initStringInfo(&holders);
+			append_holder(&holders, ids[j]);
+			return psprintf("held %s%s", names[i], holders.data);
+		}
+		pfree(ids);
 	}
 	return pstrdup("ok");
 }
@@ -269,6 +331,35 @@ snapshot_is_old(void)
 	return now->xmax != xmax || now->xcnt != running;
 }
 
+/* Tables and modes that another node names; returns how many, palloc'd. */
+static int
+read_tables(ArrayType *names, ArrayType *modes, char ***texts, int32 **numbers)
+{
+	Datum	   *values;
+	int			n;
+
+	if (array_contains_nulls(names) || array_contains_nulls(modes))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("names and modes must not be null")));
+	deconstruct_array(names, TEXTOID, -1, false, TYPALIGN_INT, &values, NULL, &n);
+	*numbers = (int32 *) ARR_DATA_PTR(modes);
+	if (ArrayGetNItems(ARR_NDIM(modes), ARR_DIMS(modes)) != n)
+		ereport(ERROR,
+				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+				 errmsg("names and modes must be as many")));
+	*texts = palloc(sizeof(char *) * Max(n, 1));
+	for (int i = 0; i < n; i++)
+	{
+		if ((*numbers)[i] < AccessShareLock || (*numbers)[i] > AccessExclusiveLock)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("%d is no lock mode", (*numbers)[i])));
+		(*texts)[i] = TextDatumGetCString(values[i]);
+	}
+	return n;
+}
+
 /*
  * Locks tables, of qualified names, for a statement of another node; waits for
  * all of them together so many ms at most. Those that do not exist are passed over. 'ok', or who holds one. timeout -1: waits for nothing, and is
@@ -277,35 +368,23 @@ snapshot_is_old(void)
 const char *
 tessera_serve_ddl_lock_tables(const TesseraDdlLockTablesArgs *args)
 {
-	ArrayType  *names = args->names;
-	ArrayType  *modes = args->modes;
-	Datum	   *values;
-	int			n;
 	char	  **texts;
 	int32	   *numbers;
-	char	   *answer;
+	int			n = read_tables(args->names, args->modes, &texts, &numbers);
+	char	   *answer = tessera_lock_tables_here(n, texts, numbers, Max(args->timeout, 0));
 
-	if (array_contains_nulls(names) || array_contains_nulls(modes))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("names and modes must not be null")));
-	deconstruct_array(names, TEXTOID, -1, false, TYPALIGN_INT, &values, NULL, &n);
-	numbers = (int32 *) ARR_DATA_PTR(modes);
-	if (ArrayGetNItems(ARR_NDIM(modes), ARR_DIMS(modes)) != n)
-		ereport(ERROR,
-				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
-				 errmsg("names and modes must be as many")));
-	texts = palloc(sizeof(char *) * Max(n, 1));
-	for (int i = 0; i < n; i++)
-	{
-		if (numbers[i] < AccessShareLock || numbers[i] > AccessExclusiveLock)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("%d is no lock mode", numbers[i])));
-		texts[i] = TextDatumGetCString(values[i]);
-	}
-	answer = tessera_lock_tables_here(n, texts, numbers, Max(args->timeout, 0));
 	if (args->timeout < 0 && n > 0 && strcmp(answer, "ok") == 0 && snapshot_is_old())
 		answer = psprintf("held %s", texts[0]);
 	return answer;
+}
+
+/* 'ok', or who holds one of the tables and has not ended in so many ms. */
+const char *
+tessera_serve_ddl_await_holders(const TesseraDdlAwaitHoldersArgs *args)
+{
+	char	  **texts;
+	int32	   *numbers;
+	int			n = read_tables(args->names, args->modes, &texts, &numbers);
+
+	return tessera_await_holders_here(n, texts, numbers, Max(args->timeout, 0));
 }

@@ -103,7 +103,7 @@ attempt_role(void *arg)
 	ListCell   *cell;
 	int			level;
 
-	tessera_ddl_lock(r->routing, tessera_statement_names(r->utility->statement->utilityStmt), NIL, NULL);
+	tessera_ddl_lock(r->routing, tessera_statement_names(r->utility->statement->utilityStmt), NIL, NULL, NULL, NULL);
 	copy.read_only = true;
 	tessera_utility_run(&copy);
 	level = NewGUCNestLevel();

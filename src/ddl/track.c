@@ -11,14 +11,20 @@
  */
 #include "postgres.h"
 
+#include "access/hash.h"
+#include "access/nbtree.h"
 #include "access/xact.h"
 #include "catalog/catalog.h"
 #include "catalog/dependency.h"
 #include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_amproc.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_namespace.h"
+#include "catalog/pg_opclass.h"
 #include "catalog/pg_type.h"
+#include "commands/defrem.h"
 #include "common/hashfn.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
@@ -175,6 +181,47 @@ check_row_type(const TesseraRouting *routing, Oid type)
 	tessera_spi_end(&access);
 }
 
+/* True if the type has what keys of its values are compared, or hashed, by. */
+static bool
+has_key_operators(Oid type, bool hashed)
+{
+	Oid			class = GetDefaultOpClass(getBaseType(type), hashed ? HASH_AM_OID : BTREE_AM_OID);
+	Oid			input = OidIsValid(class) ? get_opclass_input_type(class) : InvalidOid;
+
+	/* (lookup_type_cache does not hear of a function that is dropped out of a class) */
+	return OidIsValid(class) && OidIsValid(get_opfamily_proc(get_opclass_family(class), input, input, hashed ? HASHEXTENDED_PROC : BTORDER_PROC));
+}
+
+/*
+ * An operator class was dropped, or a function of one. No table depends on the default one of its shard key's type, unless it has an index of it;
+ * without it no node could read the key any more.
+ */
+static void
+check_key_operators(const TesseraRouting *routing)
+{
+	for (int i = 0; routing != NULL && i < routing->ntables; i++)
+	{
+		const TesseraTable *table = tessera_routing_table_at(routing, i);
+
+		if (table->group < 0 || get_rel_name(table->relid) == NULL)
+			continue;			/* not sharded, or dropped, too */
+		for (int j = 0; j < table->nkeys; j++)
+		{
+			bool		hashed = tessera_routing_group(routing, table->group)->hashed;
+			Oid			type = get_atttype(table->relid, table->keys[j]);
+
+			if (OidIsValid(type) && !has_key_operators(type, hashed))
+				ereport(ERROR,
+						(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
+						 errmsg("cannot drop the default %s operator class of type %s: "
+								"column \"%s\" of table \"%s\" is part of the shard key",
+								hashed ? "hash" : "btree", format_type_be(type), get_attname(table->relid, table->keys[j], false),
+								get_rel_name(table->relid)),
+						 errhint("Drop the table first, or make a new one with another shard key and copy the rows.")));
+		}
+	}
+}
+
 static void
 note_relation(TesseraTrack *track, ObjectAccessType access, Oid relid, int column)
 {
@@ -229,6 +276,8 @@ object_access(ObjectAccessType access, Oid class, Oid object, int sub, void *arg
 			note_relation(current, access, object, sub);
 		else if (class == NamespaceRelationId)
 			note_schema(current, access, object);
+		else if ((class == OperatorClassRelationId || class == AccessMethodProcedureRelationId) && access == OAT_DROP)
+			current->lost_operators = true;
 		MemoryContextSwitchTo(before);
 	}
 }
@@ -703,6 +752,8 @@ tessera_track_end(TesseraTrack *track, Node *statement, const TesseraRouting *ro
 	CommandCounterIncrement();
 	foreach(cell, track->losing)
 		check_row_type(routing, lfirst_oid(cell));
+	if (track->lost_operators)
+		check_key_operators(routing);
 	if (!changed_rows(track, statement))
 		return;
 	identify_partitions(track);

@@ -171,6 +171,16 @@ has_copies(const TesseraRouting *routing, List *relids)
 	return false;
 }
 
+/* As for other DDL (fan_out.c). */
+static void
+await_holders(void *arg)
+{
+	TruncateStmt *statement = castNode(TruncateStmt, ((Truncate *) arg)->utility->statement->utilityStmt);
+	const TesseraRouting *routing = tessera_routing();
+
+	tessera_ddl_await_holders(routing, tessera_ddl_table_locks((Node *) statement, routing), !statement->restart_seqs);
+}
+
 static void
 attempt_truncate(void *arg)
 {
@@ -186,13 +196,14 @@ attempt_truncate(void *arg)
 	/* Before any lock on a table: a migration of it holds a lock for long (doc/design.md#moves-and-ddl). */
 	foreach(cell, statement->relations)
 		relids = list_append_unique_oid(relids, RangeVarGetRelid(lfirst_node(RangeVar, cell), NoLock, false));
-	tessera_ddl_lock(routing, truncate->keys, tessera_ddl_groups(routing, movable_roots(routing, relids), truncate->namespaces), truncate->by);
+	tessera_ddl_lock(routing, truncate->keys, tessera_ddl_groups(routing, movable_roots(routing, relids), truncate->namespaces), truncate->by,
+					 await_holders, truncate);
 	tessera_ddl_lock_tables(routing, tessera_ddl_table_locks((Node *) statement, routing), !statement->restart_seqs);
 	relids = lock_tables(statement);
 	routing = tessera_routing();
 	roots = movable_roots(routing, relids);
 	if (list_length(relids) > list_length(statement->relations))
-		tessera_ddl_lock(routing, NIL, tessera_ddl_groups(routing, roots, NIL), truncate->by);
+		tessera_ddl_lock(routing, NIL, tessera_ddl_groups(routing, roots, NIL), truncate->by, NULL, NULL);
 	if (!versions_fit(routing, roots, routing))
 		raise_stale();
 	copy.read_only = true;

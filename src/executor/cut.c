@@ -76,18 +76,25 @@ table_there(const TesseraCutNodes *nodes, Oid relid, int32 node_id)
 {
 	const TesseraTable *table = tessera_routing_table(nodes->routing, relid);
 
-	return table == NULL || (table->group < 0 && table->node_id != node_id) ? NULL : table;
+	return table == NULL || (!table->replicated && table->group < 0 && table->node_id != node_id) ? NULL : table;
+}
+
+static List *
+tables_of(const TesseraCutNodes *nodes)
+{
+	return list_concat_copy(nodes->relids, nodes->copies);
 }
 
 /* As the argument of the call to the node. */
 static const char *
 table_ids(const TesseraCutNodes *nodes, int32 node_id)
 {
+	List	   *relids = tables_of(nodes);
 	StringInfoData ids;
 	ListCell   *cell;
 
 	initStringInfo(&ids);
-	foreach(cell, nodes->relids)
+	foreach(cell, relids)
 	{
 		const TesseraTable *table = table_there(nodes, lfirst_oid(cell), node_id);
 
@@ -99,6 +106,7 @@ table_ids(const TesseraCutNodes *nodes, int32 node_id)
 	if (ids.len == 0)
 		appendStringInfoChar(&ids, '{');
 	appendStringInfoChar(&ids, '}');
+	list_free(relids);
 	return ids.data;
 }
 
@@ -208,7 +216,7 @@ ask_nodes(const TesseraCutNodes *nodes, uint64 statement, bool own, TesseraCutAs
 	memset(here, 0, sizeof(*here));
 	*moment = (TesseraCutMoment) {.time = 1};
 	if (own)
-		moment->time = tessera_cut_ask(here, statement != 0 ? tessera_cut_lock(nodes->relids) : NIL, CurrentResourceOwner, &moment->doubts);
+		moment->time = tessera_cut_ask(here, statement != 0 ? tessera_cut_lock(tables_of(nodes)) : NIL, CurrentResourceOwner, &moment->doubts);
 	PG_TRY();
 	{
 		for (int i = 0; i < nodes->n; i++)
@@ -252,6 +260,114 @@ tessera_cut_tell(TesseraConnection *connection, int32 node_id, const TesseraCutM
 	tessera_queue_take(connection, (int64) moment->time, gids, answers);
 	pfree(gids);
 	pfree(answers);
+}
+
+/* Sends one the question; those of earlier versions make it all the same, and are not waited for. */
+static bool
+send_settle(TesseraQuestion *settle, const TesseraCutNodes *nodes, int32 node_id, uint64 statement, const TesseraCutMoment *moment)
+{
+	TesseraCommandNeeds needs = {.statement = statement,.timeless = true};
+	char	   *gids;
+	char	   *answers;
+
+	needs.versions = versions_for(nodes, node_id, &needs.nversions);
+	settle->connection = tessera_participant(nodes->routing, node_id, &needs);
+	if (tessera_connection_protocol(settle->connection) < TESSERA_MEET_PROTOCOL)
+	{
+		tessera_cut_tell(settle->connection, node_id, moment);
+		tessera_connection_sync(settle->connection);
+		return false;
+	}
+	tessera_cut_doubts_text(moment, node_id, &gids, &answers);
+	settle->values[0] = tessera_call_from_int8((int64) moment->time);
+	settle->values[1] = gids;
+	settle->values[2] = answers;
+	tessera_question_send(settle, TESSERA_CALL_SETTLE);
+	return true;
+}
+
+bool
+tessera_cut_settle_nodes(const TesseraCutNodes *nodes, uint64 statement, const TesseraCutMoment *moment)
+{
+	TesseraQuestion *settles = palloc0(sizeof(TesseraQuestion) * Max(nodes->n, 1));
+	volatile int n = 0;
+	bool		settled = true;
+
+	PG_TRY();
+	{
+		for (int i = 0; i < nodes->n; i++)
+			if (nodes->node_ids[i] != nodes->routing->self && send_settle(&settles[n], nodes, nodes->node_ids[i], statement, moment))
+				n++;
+		tessera_questions_await(settles, n);
+		for (int i = 0; i < n; i++)
+			settled = settled && tessera_question_is_true(&settles[i]);
+	}
+	PG_FINALLY();
+	{
+		tessera_questions_end(settles, n);
+	}
+	PG_END_TRY();
+	pfree(settles);
+	return settled;
+}
+
+/* ---- without a question ---- */
+
+/* So much ahead of the clock here: what is committed on the way of the statement is seen, and other routers' clocks may be a little ahead, too. */
+#define LEAD (TESSERA_TIME_SECOND / 1000)
+
+/* True if all have answered a greeting, in a version that knows it; and no transaction there would take rows that are dropped in the end. */
+static bool
+can_be_met(const TesseraCutNodes *nodes)
+{
+	TesseraCommandNeeds needs = {.autocommit = true,.aside = true,.timeless = true};
+
+	for (int i = 0; i < nodes->n; i++)
+	{
+		TesseraConnection *connection;
+
+		if (nodes->node_ids[i] == nodes->routing->self)
+			continue;
+		connection = tessera_participant(nodes->routing, nodes->node_ids[i], &needs);
+		if (tessera_connection_protocol(connection) < TESSERA_MEET_PROTOCOL ||
+			(tessera_connection_state(connection)->xact_depth > 0 && !nodes->few_rows))
+			return false;
+	}
+	return true;
+}
+
+bool
+tessera_cut_choose(const TesseraCutNodes *nodes, bool own, TesseraCutAsk *here, TesseraCutMoment *moment)
+{
+	List	   *locked = own ? tessera_cut_lock(tables_of(nodes)) : NIL;
+	TesseraTimes now;
+	TesseraTime newest;
+
+	memset(here, 0, sizeof(*here));
+	*moment = (TesseraCutMoment) {0};
+	/* what takes its time comes first: the moment is to be a late one */
+	if (!can_be_met(nodes) || !tessera_clock_read(&now))
+		return false;
+	moment->time = Max(tessera_clock_wall() + LEAD, Max(now.cluster, tessera_clock_session()));
+	if (!own)
+		return true;
+	if (!tessera_clock_raise(moment->time))
+		return false;
+	tessera_injection("cut_choose");
+	newest = tessera_cut_ask(here, locked, CurrentResourceOwner, &moment->doubts);
+	moment->time = Max(moment->time, newest);
+	if (tessera_clock_raise(moment->time) && !tessera_cut_in_doubt(moment))
+		return true;
+	tessera_cut_release(here);
+	return false;
+}
+
+void
+tessera_cut_meet(TesseraQuestion *meet, const TesseraCutNodes *nodes, int32 node_id, const TesseraCutMoment *moment)
+{
+	meet->values[0] = tessera_call_from_int8((int64) moment->time);
+	meet->values[1] = table_ids(nodes, node_id);
+	tessera_question_queue(meet, TESSERA_CALL_MEET);
 }
 
 /* ---- transactions with one snapshot ---- */
@@ -395,6 +511,6 @@ void
 tessera_cut_init(void)
 {
 	DefineCustomBoolVariable("tessera.snapshot_reads", "Statements that read several nodes see one moment of the cluster.",
-							 "It costs one round trip. If off, each node shows its newest state.",
+							 "It costs a round trip where writes over several nodes are under way. If off, each node shows its newest state.",
 							 &tessera_snapshot_reads, false, PGC_USERSET, 0, NULL, NULL, NULL);
 }

@@ -2,8 +2,9 @@
  * cut.h
  *	  One snapshot over all nodes: the router's side (doc/design.md#one-snapshot).
  *
- * A statement that reads rows of several nodes asks all of them for a snapshot, at READ COMMITTED; a transaction at REPEATABLE READ or above does so
- * at its first statement. The time is the newest that any of them, or this session, has seen; each then makes its snapshot that of this time.
+ * A statement that reads rows of several nodes asks all of them for a snapshot, at READ COMMITTED; a transaction at REPEATABLE READ or above does
+ * so at its first statement. The time is the newest that any of them, or this session, has seen; each then makes its snapshot that of this time.
+ * One that is a single fragment chooses the time itself first, and asks only where a node cannot be met.
  * Only where tessera.snapshot_reads is on; else each node goes by a moment of its own.
  */
 #ifndef TESSERA_CUT_H
@@ -14,6 +15,7 @@
 
 #include "clock/time_value.h"
 #include "executor/cut_snapshot.h"
+#include "executor/questions.h"
 #include "routing/routing.h"
 #include "transport/connection.h"
 
@@ -27,10 +29,12 @@ extern bool tessera_cut_applies(void);
 typedef struct TesseraCutNodes
 {
 	const TesseraRouting *routing;
-	List	   *relids;			/* OidList: the cluster tables */
+	List	   *relids;			/* OidList: the cluster tables whose rows are read where they are */
+	List	   *copies;			/* OidList: replicated ones, of which each node reads its copy */
 	int			n;
 	const int32 *node_ids;		/* this one may be among them */
 	int			nspare;			/* so many, the last ones, need not be reached */
+	bool		few_rows;		/* of each comes little: the work is done there */
 } TesseraCutNodes;
 
 /*
@@ -42,6 +46,24 @@ extern bool tessera_cut_ask_nodes(const TesseraCutNodes *nodes, uint64 statement
 
 /* In front of a fragment of the statement: the node makes its snapshot that of the moment. */
 extern void tessera_cut_tell(TesseraConnection *connection, int32 node_id, const TesseraCutMoment *moment);
+
+/*
+ * Every node but this one makes its snapshot that of the moment, under the statement's number; waits for the answers. false: a node has none to give,
+ * or it shows the tables' rows elsewhere than the image has it: nothing must be read by it.
+ */
+extern bool tessera_cut_settle_nodes(const TesseraCutNodes *nodes, uint64 statement, const TesseraCutMoment *moment);
+
+/*
+ * Without a question: the router chooses the moment, a little ahead of its clock; what this node keeps for its part (if own) is in here, as above.
+ * Opens the connections to the others. false: one is of an earlier version, or something here is in doubt then, and nothing is kept: ask.
+ */
+extern bool tessera_cut_choose(const TesseraCutNodes *nodes, bool own, TesseraCutAsk *here, TesseraCutMoment *moment);
+
+/*
+ * In front of the statement, which has no number, over meet->connection: the node makes its snapshot that of the moment, or the statement is answered
+ * as a stale one, and meet says no (tessera_question_is_true).
+ */
+extern void tessera_cut_meet(TesseraQuestion *meet, const TesseraCutNodes *nodes, int32 node_id, const TesseraCutMoment *moment);
 
 /*
  * At REPEATABLE READ and above, before a node is used: the first time all shards are asked, and the transaction's snapshot here becomes that of their

@@ -344,7 +344,9 @@ typedef struct Asked
 	LocalTransactionId transaction;
 	uint64		number;
 	TesseraCutAsk ask;
+	List	   *tables;			/* of a statement: those that were named */
 	bool		missing;		/* it could not be had */
+	Snapshot	met;			/* made without a question before: of the next statement, under no number */
 } Asked;
 
 static Asked asked = {InvalidLocalTransactionId};
@@ -359,7 +361,12 @@ is_at_hand(void)
 bool
 tessera_cut_missing(void)
 {
-	return is_at_hand() && asked.missing;
+	bool		missing = is_at_hand() && asked.missing;
+
+	/* without a number it was of this statement alone */
+	if (missing && asked.number == 0 && !IsolationUsesXactSnapshot())
+		asked.missing = false;
+	return missing;
 }
 
 /* The tables that are known here by these ids; others are found to be stale when the statement comes. */
@@ -383,34 +390,53 @@ find_tables(ArrayType *ids)
 	return relids;
 }
 
+static void
+release_asked(void)
+{
+	if (asked.transaction != tessera_proc_lxid(MyProc))
+		return;
+	tessera_cut_release(&asked.ask);
+	if (asked.met != NULL)
+		UnregisterSnapshotFromOwner(asked.met, TopTransactionResourceOwner);
+	asked.met = NULL;
+}
+
+/* True if a snapshot shows the rows of all tables where the router looks for them. */
+static bool
+tables_fit(Snapshot snapshot)
+{
+	ListCell   *cell;
+
+	foreach(cell, asked.tables)
+		if (tessera_shard_check_read(lfirst_oid(cell), snapshot, NULL) == TESSERA_STALE)
+			return false;
+	return true;
+}
+
 /* 0: this shard and the router differ in where the tables' rows are. */
 static TesseraTime
 serve_ask(ArrayType *tables, List **doubts)
 {
 	bool		whole = IsolationUsesXactSnapshot();
-	List	   *relids = whole ? NIL : find_tables(tables);
 	MemoryContext before;
 	TesseraTime newest;
-	ListCell   *cell;
 
-	tessera_injection("cut_ask");
 	if (asked.transaction == tessera_proc_lxid(MyProc))
 	{
-		tessera_cut_release(&asked.ask);
+		release_asked();
 		list_free(asked.ask.relids);
+		list_free(asked.tables);
 	}
 	memset(&asked, 0, sizeof(asked));
 	before = MemoryContextSwitchTo(TopTransactionContext);
-	asked.ask.relids = whole ? NIL : tessera_cut_lock(relids);
+	asked.tables = whole ? NIL : find_tables(tables);
+	asked.ask.relids = whole ? NIL : tessera_cut_lock(asked.tables);
 	MemoryContextSwitchTo(before);
 	newest = tessera_cut_ask(&asked.ask, asked.ask.relids, TopTransactionResourceOwner, doubts);
 	asked.transaction = tessera_proc_lxid(MyProc);
 	asked.number = whole ? 0 : tessera_internal_statement();
 	asked.missing = true;
-	foreach(cell, relids)
-		if (tessera_shard_check_read(lfirst_oid(cell), asked.ask.held) == TESSERA_STALE)
-			return 0;
-	return newest;
+	return tables_fit(asked.ask.held) ? newest : 0;
 }
 
 int64
@@ -418,6 +444,7 @@ tessera_serve_ask(const TesseraAskArgs *args)
 {
 	List	   *doubts = NIL;
 
+	tessera_injection("cut_ask");
 	return (int64) serve_ask(args->tables, &doubts);
 }
 
@@ -425,11 +452,14 @@ ArrayType *
 tessera_serve_ask_moment(const TesseraAskMomentArgs *args)
 {
 	List	   *doubts = NIL;
-	TesseraTime newest = serve_ask(args->tables, &doubts);
-	Datum	   *answer = palloc(sizeof(Datum) * (2 * list_length(doubts) + 1));
+	TesseraTime newest;
+	Datum	   *answer;
 	int			n = 0;
 	ListCell   *cell;
 
+	tessera_injection("cut_ask");
+	newest = serve_ask(args->tables, &doubts);
+	answer = palloc(sizeof(Datum) * (2 * list_length(doubts) + 1));
 	answer[n++] = CStringGetTextDatum(tessera_call_from_int8((int64) newest));
 	foreach(cell, doubts)
 	{
@@ -470,30 +500,117 @@ read_doubts(ArrayType *doubts, ArrayType *answers)
 	return list;
 }
 
-void
-tessera_serve_take(const TesseraTakeArgs *args)
+/* The snapshot that was asked for as of the moment; of a statement it is kept under its number. NULL: it cannot be had. */
+static Snapshot
+take(const TesseraCutMoment *moment)
 {
-	TesseraCutMoment moment = {.time = (TesseraTime) args->cluster_time,.doubts = read_doubts(args->doubts, args->answers)};
 	Snapshot	cut;
 
 	if (!is_at_hand())
 		ereport(ERROR,
 				(errcode(ERRCODE_PROTOCOL_VIOLATION),
 				 errmsg("a common snapshot is stated that was not asked for")));
-	cut = tessera_cut_take(&asked.ask, &moment);
+	cut = tessera_cut_take(&asked.ask, moment);
 	tessera_cut_release(&asked.ask);
 	asked.missing = cut == NULL;
 	if (cut == NULL || IsolationUsesXactSnapshot())
-		return;
+		return cut;
 	tessera_internal_keep_snapshot(cut);
 	UnregisterSnapshotFromOwner(cut, TopTransactionResourceOwner);
+	return cut;
+}
+
+void
+tessera_serve_take(const TesseraTakeArgs *args)
+{
+	TesseraCutMoment moment = {.time = (TesseraTime) args->cluster_time,.doubts = read_doubts(args->doubts, args->answers)};
+
+	(void) take(&moment);
+}
+
+bool
+tessera_serve_settle(const TesseraSettleArgs *args)
+{
+	TesseraCutMoment moment = {.time = (TesseraTime) args->cluster_time,.doubts = read_doubts(args->doubts, args->answers)};
+	Snapshot	cut = take(&moment);
+
+	/* a range may have moved between the question and the time; later it does not matter */
+	asked.missing = cut == NULL || !tables_fit(cut);
+	return !asked.missing;
+}
+
+/* ---- without a question ---- */
+
+bool
+tessera_cut_in_doubt(const TesseraCutMoment *moment)
+{
+	ListCell   *cell;
+
+	foreach(cell, moment->doubts)
+		if (((TesseraDoubt *) lfirst(cell))->prepared <= moment->time)
+			return true;
+	return false;
+}
+
+/* A commit that was seen, and is later than the moment, may have been acknowledged before the statement began: it must not be hidden. */
+static void
+meet(ArrayType *tables, TesseraCutMoment *moment)
+{
+	TesseraTime newest = serve_ask(tables, &moment->doubts);
+
+	if (newest != 0 && newest <= moment->time && !tessera_cut_in_doubt(moment))
+		asked.met = tessera_cut_take(&asked.ask, moment);
+	tessera_cut_release(&asked.ask);
+	if (asked.met != NULL && !tables_fit(asked.met))
+		release_asked();
+	asked.missing = asked.met == NULL;
+}
+
+/* The clock is raised first: what takes its time, or is prepared, after that is later than the router's. */
+bool
+tessera_serve_meet(const TesseraMeetArgs *args)
+{
+	TesseraCutMoment moment = {.time = (TesseraTime) args->cluster_time};
+
+	tessera_injection("cut_meet");
+	if (IsolationUsesXactSnapshot() || tessera_internal_statement() != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROTOCOL_VIOLATION),
+				 errmsg("a common snapshot is stated for what goes by another one")));
+	tessera_clock_load();
+	if (tessera_clock_raise(moment.time))
+		meet(args->tables, &moment);
+	else
+	{
+		release_asked();
+		asked = (Asked) {.transaction = tessera_proc_lxid(MyProc),.missing = true};
+	}
+	return !asked.missing;
+}
+
+Snapshot
+tessera_cut_met(void)
+{
+	Snapshot	met = is_at_hand() ? asked.met : NULL;
+
+	asked.met = NULL;
+	return met;
 }
 
 void
 tessera_cut_snapshot_release(void)
 {
-	if (asked.transaction == tessera_proc_lxid(MyProc))
-		tessera_cut_release(&asked.ask);
+	release_asked();
+}
+
+/* An error between the call and its statement: what comes next on the connection is another one. */
+void
+tessera_cut_snapshot_subtransaction_aborted(SubTransactionId mine, SubTransactionId parent)
+{
+	if (IsolationUsesXactSnapshot() || !is_at_hand() || asked.number != 0)
+		return;
+	release_asked();
+	asked.missing = false;
 }
 
 void

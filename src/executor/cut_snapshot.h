@@ -39,6 +39,9 @@ typedef struct TesseraCutMoment
  */
 extern TesseraTime tessera_cut_ask(TesseraCutAsk *ask, List *relids, ResourceOwner owner, List **doubts);
 
+/* True if something was prepared at the moment or before, and was not seen. */
+extern bool tessera_cut_in_doubt(const TesseraCutMoment *moment);
+
 /* Locks the tables that a statement is going to read, with their children: what empties or rewrites one waits. Returns all of them. */
 extern List *tessera_cut_lock(List *relids);
 
@@ -55,9 +58,16 @@ extern void tessera_cut_copy(Snapshot to, Snapshot from);
 extern void tessera_cut_release(TesseraCutAsk *ask);
 
 /*
- * On an internal connection: true if the router asked for a common snapshot that could not be made: its statement must not run.
+ * On an internal connection, when a statement of the router's starts: true if a common snapshot was to be made for it and could not be: it must not
+ * run. Asked once for each.
  */
 extern bool tessera_cut_missing(void);
+
+/*
+ * On an internal connection: the snapshot that was made for the statement that follows, which has no number; NULL: none was. The caller owns it, and
+ * unregisters it from the top transaction's owner. ERROR: none.
+ */
+extern Snapshot tessera_cut_met(void);
 
 /*
  * Steps: the snapshot that a router has asked for and not taken is released before the commit or PREPARE, and forgotten at the end; an abort
@@ -65,5 +75,8 @@ extern bool tessera_cut_missing(void);
  */
 extern void tessera_cut_snapshot_release(void);
 extern void tessera_cut_snapshot_forget(void);
+
+/* Step: what was made for a statement that has not come is released. */
+extern void tessera_cut_snapshot_subtransaction_aborted(SubTransactionId mine, SubTransactionId parent);
 
 #endif							/* TESSERA_CUT_SNAPSHOT_H */

@@ -25,7 +25,7 @@ keep_answer(TesseraCommand *command, PGresult *result)
 }
 
 void
-tessera_question_send(TesseraQuestion *question, TesseraCallNumber call)
+tessera_question_queue(TesseraQuestion *question, TesseraCallNumber call)
 {
 	TesseraCommand *command = &question->command;
 
@@ -34,7 +34,30 @@ tessera_question_send(TesseraQuestion *question, TesseraCallNumber call)
 	command->prepare = true;
 	command->handler = keep_answer;
 	tessera_connection_queue(question->connection, command);
+}
+
+void
+tessera_question_send(TesseraQuestion *question, TesseraCallNumber call)
+{
+	tessera_question_queue(question, call);
 	tessera_connection_sync(question->connection);
+}
+
+void
+tessera_question_check(TesseraQuestion *question)
+{
+	PGresult   *error = question->error;
+
+	if (error == NULL)
+		return;
+	question->error = NULL;
+	tessera_connection_raise(question->connection, error, NULL);
+}
+
+bool
+tessera_question_is_true(const TesseraQuestion *question)
+{
+	return question->answer != NULL && !PQgetisnull(question->answer, 0, 0) && PQgetvalue(question->answer, 0, 0)[0] == 't';
 }
 
 void
@@ -54,14 +77,7 @@ tessera_questions_await(TesseraQuestion *questions, int n)
 	} while (nwaiting > 0);
 	pfree(waiting);
 	for (int i = 0; i < n; i++)
-	{
-		PGresult   *error = questions[i].error;
-
-		if (error == NULL)
-			continue;
-		questions[i].error = NULL;
-		tessera_connection_raise(questions[i].connection, error, NULL);
-	}
+		tessera_question_check(&questions[i]);
 }
 
 void

@@ -16,13 +16,22 @@ typedef struct TesseraQuestion
 {
 	TesseraCommand command;		/* first: the handler casts */
 	TesseraConnection *connection;	/* the caller's, from tessera_participant */
-	const char *values[2];		/* arguments of the call; they stay until the answer has come */
+	const char *values[3];		/* arguments of the call; they stay until the answer has come */
 	PGresult   *answer;			/* one row; NULL: the node has not answered with one */
 	PGresult   *error;
 } TesseraQuestion;
 
-/* Sends a call over question->connection. ERROR 08006 as any queueing. */
+/* Puts a call in front of what is sent next over question->connection. ERROR 08006 as any queueing. */
+extern void tessera_question_queue(TesseraQuestion *question, TesseraCallNumber call);
+
+/* Sends it at once. */
 extern void tessera_question_send(TesseraQuestion *question, TesseraCallNumber call);
+
+/* Raises the error that one was answered by; returns if there is none. */
+extern void tessera_question_check(TesseraQuestion *question);
+
+/* The answer is one value, which is true. */
+extern bool tessera_question_is_true(const TesseraQuestion *question);
 
 /* Waits for the answers of n that were sent, and raises the first error among them. */
 extern void tessera_questions_await(TesseraQuestion *questions, int n);

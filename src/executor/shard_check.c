@@ -20,6 +20,7 @@
 #include "catalog/pg_class.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
+#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -452,9 +453,9 @@ tessera_shard_check(PlannedStmt *plan, Snapshot snapshot, ParamListInfo params, 
 }
 
 TesseraVerdict
-tessera_shard_check_read(Oid relid, Snapshot snapshot)
+tessera_shard_check_read(Oid relid, Snapshot snapshot, const TesseraRoutedBy *routed)
 {
-	Check		check = {.relid = relid,.snapshot = snapshot};
+	Check		check = {.relid = relid,.snapshot = snapshot,.routed = routed};
 
 	return check_table(&check);
 }
@@ -474,14 +475,38 @@ tessera_shard_check_table(Oid relid, const TesseraRoutedBy *routed)
 
 /* ---- executor hooks ---- */
 
-/* A later fragment of a router's statement runs under the snapshot of the first (doc/design.md#statement-snapshot). Returns whether this is one. */
+/* A call between nodes, in front of a statement, names none. */
+static bool
+names_tables(const QueryDesc *query)
+{
+	return query->plannedstmt->relationOids != NIL;
+}
+
+/* The common snapshot that was made for the statement alone. false: none was. */
+static bool
+use_met_snapshot(QueryDesc *query)
+{
+	Snapshot	met = tessera_cut_met();
+
+	if (met == NULL)
+		return false;
+	UnregisterSnapshot(query->snapshot);
+	query->snapshot = RegisterSnapshot(met);
+	UnregisterSnapshotFromOwner(met, TopTransactionResourceOwner);
+	return true;
+}
+
+/*
+ * A later fragment of a router's statement runs under the snapshot of the first (doc/design.md#statement-snapshot), any under the common one. Returns
+ * whether there was one.
+ */
 static bool
 share_statement_snapshot(QueryDesc *query)
 {
 	Snapshot	kept;
 
 	if (tessera_internal_statement() == 0)
-		return false;
+		return names_tables(query) && use_met_snapshot(query);
 	kept = tessera_internal_statement_snapshot();
 	if (kept == NULL)
 	{
@@ -523,8 +548,7 @@ executor_start(QueryDesc *query, int eflags)
 	{
 		if (share_statement_snapshot(query))
 			found |= TESSERA_EXEC_KEPT_SNAPSHOT;
-		/* a call between nodes names no relation */
-		if ((tessera_cut_missing() && query->plannedstmt->relationOids != NIL) ||
+		if ((names_tables(query) && tessera_cut_missing()) ||
 			tessera_shard_check(query->plannedstmt, query->snapshot, query->params, NULL) == TESSERA_STALE)
 		{
 			ereport(INFO,

@@ -36,7 +36,7 @@ typedef enum TesseraVerdict
 extern TesseraVerdict tessera_shard_check(PlannedStmt *plan, Snapshot snapshot, ParamListInfo params, const TesseraRoutedBy *routed);
 
 /* The same for a table that is about to be read, lock held, under this snapshot: every range. */
-extern TesseraVerdict tessera_shard_check_read(Oid relid, Snapshot snapshot);
+extern TesseraVerdict tessera_shard_check_read(Oid relid, Snapshot snapshot, const TesseraRoutedBy *routed);
 
 /* The same for a utility command that writes the table (COPY FROM, TRUNCATE), lock held: every range. */
 extern TesseraVerdict tessera_shard_check_table(Oid relid, const TesseraRoutedBy *routed);

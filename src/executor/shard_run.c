@@ -46,6 +46,7 @@ forget_run(void *arg)
 
 		if (target->connection && target->command.sent && !target->command.done)
 			tessera_connection_forget(target->connection, &target->command);
+		tessera_questions_end(&target->meet, 1);
 		while (target->first)
 		{
 			PQclear(target->first->result);
@@ -88,6 +89,28 @@ versions_for(const TesseraShardRunRequest *request, int32 node_id, TesseraToldVe
 	return n;
 }
 
+static TesseraCutNodes
+nodes_of(const TesseraShardRunRequest *request)
+{
+	return (TesseraCutNodes) {
+		.routing = request->routing, .relids = request->relids, .copies = request->copies, .n = request->ntargets, .node_ids = request->targets,
+		.few_rows = request->groups
+	};
+}
+
+/* The common snapshot, in front of the query. */
+static void
+queue_cut(TesseraShardRun *run, TesseraShardRunTarget *target, const TesseraShardRunRequest *request)
+{
+	TesseraCutNodes nodes = nodes_of(request);
+
+	target->meet.connection = target->connection;
+	if (run->meets)
+		tessera_cut_meet(&target->meet, &nodes, target->node_id, &run->moment);
+	else
+		tessera_cut_tell(target->connection, target->node_id, &run->moment);
+}
+
 static void
 send_to(TesseraShardRun *run, TesseraShardRunTarget *target, const TesseraShardRunRequest *request, bool several_writes)
 {
@@ -110,7 +133,7 @@ send_to(TesseraShardRun *run, TesseraShardRunTarget *target, const TesseraShardR
 	}
 	target->connection = tessera_participant(request->routing, target->node_id, &needs);
 	if (run->cut)
-		tessera_cut_tell(target->connection, target->node_id, &run->moment);
+		queue_cut(run, target, request);
 	if (several_writes)
 	{
 		tessera_connection_queue_sql(target->connection, "SAVEPOINT tessera_run");
@@ -179,7 +202,7 @@ await_autocommit(TesseraShardRunTarget *target)
 		CHECK_FOR_INTERRUPTS();
 }
 
-/* Read until every remote shard has given its first answer, or, of a statement that only reads, one of them an error. */
+/* Read until every remote shard has given its first answer, or, of a statement that only reads, one of them an error or that it cannot be met. */
 static void
 await_acceptance(TesseraShardRun *run)
 {
@@ -201,7 +224,7 @@ await_acceptance(TesseraShardRun *run)
 		{
 			TesseraShardRunTarget *target = &run->targets[i];
 
-			if (target->error)
+			if (target->error || (run->meets && target->command.stale))
 				return;
 			if (!target->answered && !target->command.done)
 				run->waiting[nwaiting++] = target->connection;
@@ -220,15 +243,91 @@ any_stale(TesseraShardRun *run)
 	return false;
 }
 
-/* Undo: read everything to its end, roll savepoints back, forget the rows. */
+/* Sorted rows are sent when all the work is done: the rest of a few is on its way, and reading it is cheaper than to cancel it. */
 static void
-undo_run(TesseraShardRun *run)
+await_rest(TesseraShardRunTarget *target)
 {
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), REST_TIMEOUT);
+	long		left = REST_TIMEOUT;
+
+	while (!target->command.done && left > 0 && tessera_connections_pump(&target->connection, 1, (int) left))
+		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+}
+
+/* The rest is cancelled where it is not wanted and no transaction would go with it, else read and dropped. */
+static void
+end_query(TesseraShardRun *run, TesseraShardRunTarget *target)
+{
+	if (!target->command.done && !run->write && tessera_connection_state(target->connection)->xact_depth == 0)
+	{
+		tessera_connection_forget(target->connection, &target->command);
+		(void) tessera_connection_reset(target->connection, CANCEL_TIMEOUT);
+	}
+	else if (!target->command.done)
+		tessera_connection_finish(target->connection, &target->command);
+}
+
+/* Each that was met has said so, which it does before it answers the query. */
+static bool
+all_met(TesseraShardRun *run)
+{
+	for (int i = 0; run->meets && i < run->ntargets; i++)
+		if (!tessera_question_is_true(&run->targets[i].meet))
+			return false;
+	return true;
+}
+
+/* An error of the call in front of a query is why that was not run. */
+static void
+raise_meets(TesseraShardRun *run)
+{
+	for (int i = 0; run->meets && i < run->ntargets; i++)
+		tessera_question_check(&run->targets[i].meet);
+}
+
+/*
+ * When not all can be met: what is on its way is dropped. A shard that still works is cancelled, if no transaction would go with it: what it has an
+ * error of ends that, and is raised.
+ */
+static void
+undo_meets(TesseraShardRun *run)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	int			n = 0;
+
+	for (int i = 0; i < run->ntargets; i++)
+		if (!run->targets[i].command.done)
+			run->waiting[n++] = run->targets[i].connection;
+	if (n == 0 || tessera_connections_await_answers(run->waiting, n, TimestampTzPlusMilliseconds(now, REST_TIMEOUT)) == 0)
+		return;
+	n = 0;
 	for (int i = 0; i < run->ntargets; i++)
 	{
 		TesseraShardRunTarget *target = &run->targets[i];
 
-		tessera_connection_finish(target->connection, &target->command);
+		if (target->command.done || tessera_connection_state(target->connection)->xact_depth > 0)
+			continue;
+		tessera_connection_forget(target->connection, &target->command);
+		run->waiting[n++] = target->connection;
+	}
+	tessera_connections_reset(run->waiting, n, TimestampTzPlusMilliseconds(now, CANCEL_TIMEOUT));
+}
+
+/* Undo: read everything to its end, roll savepoints back, forget the rows. */
+static void
+undo_run(TesseraShardRun *run)
+{
+	if (run->meets)
+		undo_meets(run);
+	for (int i = 0; i < run->ntargets; i++)
+	{
+		TesseraShardRunTarget *target = &run->targets[i];
+
+		if (!run->meets || tessera_connection_state(target->connection)->xact_depth > 0)
+			tessera_connection_finish(target->connection, &target->command);
+		if (run->meets && tessera_connection_state(target->connection)->xact_depth > 0)
+			tessera_question_check(&target->meet);
+		tessera_questions_end(&target->meet, 1);
 		if (target->savepoint)
 		{
 			tessera_connection_queue_sql(target->connection, "ROLLBACK TO SAVEPOINT tessera_run");
@@ -253,13 +352,14 @@ release_savepoints(TesseraShardRun *run)
 		}
 }
 
-/* false: a node routes the tables otherwise. */
+/* false: a node routes the tables otherwise, or, if the nodes are met, something is in doubt here. */
 static bool
-ask_for_cut(TesseraShardRun *run, const TesseraShardRunRequest *request, bool has_local)
+begin_cut(TesseraShardRun *run, const TesseraShardRunRequest *request, bool has_local)
 {
-	TesseraCutNodes nodes = {.routing = request->routing,.relids = request->relids,.n = request->ntargets,.node_ids = request->targets};
+	TesseraCutNodes nodes = nodes_of(request);
 
-	run->cut = tessera_cut_ask_nodes(&nodes, request->statement, has_local, &run->cut_here, &run->moment);
+	run->cut = run->meets ? tessera_cut_choose(&nodes, has_local, &run->cut_here, &run->moment) :
+		tessera_cut_ask_nodes(&nodes, request->statement, has_local, &run->cut_here, &run->moment);
 	return run->cut;
 }
 
@@ -276,10 +376,16 @@ local_snapshot(TesseraShardRun *run, const TesseraShardRunRequest *request)
 	if (cut == NULL)
 		return NULL;
 	cut->curcid = request->snapshot->curcid;
-	if (run->fresh)
-		UnregisterSnapshot(run->fresh);
-	run->fresh = cut;
+	run->cut_snapshot = cut;
 	return cut;
+}
+
+static void
+drop_cut_snapshot(TesseraShardRun *run)
+{
+	if (run->cut_snapshot)
+		UnregisterSnapshot(run->cut_snapshot);
+	run->cut_snapshot = NULL;
 }
 
 static bool
@@ -343,7 +449,7 @@ start_run(TesseraShardRun *run, const TesseraShardRunRequest *request)
 	tessera_pinned_check(request->routing, request->relids, request->ntargets, request->targets);
 	tessera_cut_transaction(request->routing, request->ntargets, request->targets, request->snapshot);
 	run->cut = false;
-	if (request->cut && !ask_for_cut(run, request, has_local))
+	if (request->cut && !begin_cut(run, request, has_local))
 	{
 		MemoryContextSwitchTo(before);
 		return false;
@@ -361,8 +467,8 @@ start_run(TesseraShardRun *run, const TesseraShardRunRequest *request)
 		target = &run->targets[run->ntargets];
 		target->run = run;
 		target->node_id = request->targets[i];
-		send_to(run, target, request, several_writes);
 		run->ntargets++;
+		send_to(run, target, request, several_writes);
 	}
 	if (has_local && !request->write)
 		accepted = start_local(run, request);
@@ -371,9 +477,11 @@ start_run(TesseraShardRun *run, const TesseraShardRunRequest *request)
 		run->local_first = tessera_local_next(run->local);
 		run->local_done = run->local_first == NULL;
 	}
-	await_acceptance(run);
+	if (accepted || !run->meets)
+		await_acceptance(run);
+	raise_meets(run);
 	tessera_shard_run_raise_errors(run);
-	if (accepted && any_stale(run))
+	if (accepted && (any_stale(run) || !all_met(run)))
 		accepted = false;
 	if (accepted && has_local && request->write)
 		accepted = start_local(run, request);
@@ -384,6 +492,7 @@ start_run(TesseraShardRun *run, const TesseraShardRunRequest *request)
 		if (run->local)
 			tessera_local_end(run->local);
 		run->local = NULL;
+		drop_cut_snapshot(run);
 	}
 	else
 	{
@@ -415,10 +524,52 @@ start_part(TesseraShardRun *run, const TesseraShardRunRequest *request)
 	return false;
 }
 
+/* ---- a common snapshot without a question ---- */
+
+#define MOST_PASSED 63
+
+/* So many runs are not tried, as nodes could not be met of late: it would only cost. Grows with each that could not, shrinks with each that could. */
+static struct
+{
+	int			passed;			/* after the next that cannot */
+	int			left;
+} meeting;
+
+/* What is undone and run once more must have called nobody's code, and be of no cursor. What is measured has to run once. */
+static bool
+may_meet(const TesseraShardRunRequest *request)
+{
+	if (!request->cut || !request->timeless || request->cursor || request->instrument != 0)
+		return false;
+	if (meeting.left == 0)
+		return true;
+	meeting.left--;
+	return false;
+}
+
+/* Each node makes its snapshot that of the moment and runs the query at once, in a transaction of its own. false: a node could not. */
+static bool
+meet_nodes(TesseraShardRun *run, const TesseraShardRunRequest *request)
+{
+	TesseraShardRunRequest own = *request;
+	bool		met;
+
+	own.statement = 0;
+	own.autocommit = true;
+	run->meets = true;
+	met = start_run(run, &own);
+	run->meets = met;
+	meeting.passed = met ? meeting.passed / 2 : Min(meeting.passed * 2 + 1, MOST_PASSED);
+	meeting.left = met ? 0 : meeting.passed;
+	return met;
+}
+
 bool
 tessera_shard_run_start(TesseraShardRun *run, const TesseraShardRunRequest *request)
 {
-	return request->parts ? start_part(run, request) : start_run(run, request);
+	if (request->parts)
+		return start_part(run, request);
+	return (may_meet(request) && meet_nodes(run, request)) || start_run(run, request);
 }
 
 /* After a run that was read to its end: rows processed. */
@@ -449,17 +600,6 @@ tessera_shard_run_complete(TesseraShardRun *run)
 	return rows_processed(run);
 }
 
-/* Sorted rows are sent when all the work is done: the rest of a few is on its way, and reading it is cheaper than to cancel it. */
-static void
-await_rest(TesseraShardRunTarget *target)
-{
-	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), REST_TIMEOUT);
-	long		left = REST_TIMEOUT;
-
-	while (!target->command.done && left > 0 && tessera_connections_pump(&target->connection, 1, (int) left))
-		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
-}
-
 void
 tessera_shard_run_end(TesseraShardRun *run)
 {
@@ -469,14 +609,8 @@ tessera_shard_run_end(TesseraShardRun *run)
 
 		if (run->order && target->answered && !run->write)
 			await_rest(target);
-		/* A cursor closed early, a LIMIT: the rest is cancelled where no transaction would go with it, else read and dropped. */
-		if (!target->command.done && !run->write && tessera_connection_state(target->connection)->xact_depth == 0)
-		{
-			tessera_connection_forget(target->connection, &target->command);
-			(void) tessera_connection_reset(target->connection, CANCEL_TIMEOUT);
-		}
-		else if (!target->command.done)
-			tessera_connection_finish(target->connection, &target->command);
+		end_query(run, target);	/* a cursor closed early, a LIMIT */
+		tessera_questions_end(&target->meet, 1);
 		tessera_shard_run_drop_received(target);
 	}
 	run->ntargets = 0;
@@ -489,6 +623,7 @@ tessera_shard_run_end(TesseraShardRun *run)
 	if (run->local)
 		tessera_local_end(run->local);
 	run->local = NULL;
+	drop_cut_snapshot(run);
 	if (run->fresh)
 		UnregisterSnapshot(run->fresh);
 	run->fresh = NULL;
@@ -508,9 +643,10 @@ tessera_shard_run_fresh_snapshot(TesseraShardRun *run, Snapshot own)
 Snapshot
 tessera_shard_run_take_snapshot(TesseraShardRun *run)
 {
-	Snapshot	snapshot = run->fresh;
+	Snapshot   *accepted = run->cut_snapshot ? &run->cut_snapshot : &run->fresh;
+	Snapshot	snapshot = *accepted;
 
-	run->fresh = NULL;
+	*accepted = NULL;
 	return snapshot;
 }
 

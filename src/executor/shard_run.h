@@ -44,6 +44,7 @@ typedef struct TesseraShardRunRequest
 	int			ntargets;
 	const int32 *targets;		/* node_ids */
 	List	   *relids;			/* OidList: the cluster tables it names */
+	List	   *copies;			/* OidList: replicated ones, of which each shard reads its copy */
 	bool		write;
 	bool		autocommit;		/* it may run outside a remote transaction block */
 	bool		timeless;		/* as TesseraCommandNeeds has it */

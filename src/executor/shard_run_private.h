@@ -38,6 +38,7 @@ typedef struct TesseraShardRunTarget
 	TimestampTz sent;
 	TimestampTz ended;
 	uint64		explain;		/* number under which the shard keeps its plan */
+	TesseraQuestion meet;		/* whether its snapshot could be made that of the run's moment; sent only if the run meets its nodes */
 } TesseraShardRunTarget;
 
 struct TesseraShardRun
@@ -64,7 +65,9 @@ struct TesseraShardRun
 	int			instrument;		/* of the request: it is measured */
 	int32		self;
 	Snapshot	fresh;			/* registered here, for later attempts */
-	bool		cut;			/* its nodes were asked for a common snapshot, of this moment */
+	Snapshot	cut_snapshot;	/* registered here: of this node's part, with a common snapshot */
+	bool		cut;			/* its nodes have a common snapshot, of this moment */
+	bool		meets;			/* they were not asked for it: each says whether it can be had */
 	TesseraCutMoment moment;
 	TesseraCutAsk cut_here;		/* what is kept for this node's part until that is made */
 	ResourceOwner owner;		/* of spools' files */

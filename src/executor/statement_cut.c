@@ -3,8 +3,8 @@
  *	  The common snapshot of a statement with several fragments; see statement_cut.h.
  *
  * All nodes that have rows of the statement's tables are asked, whatever its scans will prune. A node finds out by the question, too, whether it is
- * routed to by a stale image: nothing has been read then, and the statement is routed again. Later a move is no matter: the snapshot shows who owned
- * the rows then, and they stay as long as it is kept.
+ * routed to by a stale image, and again when it makes its snapshot: nothing has been read then, and the statement is routed again. Later a move is no
+ * matter: the snapshot shows who owned the rows then, and they stay as long as it is kept.
  */
 #include "postgres.h"
 
@@ -14,6 +14,7 @@
 #include "executor/cursor.h"
 #include "executor/cut.h"
 #include "executor/route_loop.h"
+#include "executor/shard_check.h"
 #include "executor/statement_cut.h"
 #include "executor/system_row.h"
 #include "executor/targets.h"
@@ -27,6 +28,7 @@ typedef struct Question
 	int32		node_ids[TESSERA_MAX_NODES];
 	TesseraCutAsk here;
 	TesseraCutMoment moment;
+	Snapshot	cut;			/* this node's, registered with the current resource owner */
 } Question;
 
 
@@ -59,6 +61,7 @@ add_table(Question *question, Oid relid, bool lead)
 		return;
 	if (table->replicated && !lead)
 	{
+		question->nodes.copies = list_append_unique_oid(question->nodes.copies, relid);
 		add_node(question, routing->self);
 		return;
 	}
@@ -91,12 +94,45 @@ choose_nodes(TesseraRoute *route, TesseraShardRunRequest *request)
 	return question->nodes.n > 1;
 }
 
+/* True if this node's own snapshot shows the tables' rows where the image has them. A placed table that is elsewhere is not read here. */
+static bool
+fits_here(const Question *question)
+{
+	const TesseraRouting *routing = question->nodes.routing;
+	TesseraRoutedBy routed = {.routing = routing};
+	ListCell   *cell;
+
+	foreach(cell, question->nodes.relids)
+	{
+		const TesseraTable *table = tessera_routing_table(routing, lfirst_oid(cell));
+
+		if (table != NULL && (table->group >= 0 || table->node_id == routing->self) &&
+			tessera_shard_check_read(lfirst_oid(cell), question->cut, &routed) == TESSERA_STALE)
+			return false;
+	}
+	return true;
+}
+
+/* Asks, and makes the snapshots: nothing is read before all of them fit. */
 static bool
 ask(TesseraRoute *route, TesseraShardRunRequest *request)
 {
 	Question   *question = route->owner;
+	bool		settled;
 
-	return tessera_cut_ask_nodes(&question->nodes, question->number, true, &question->here, &question->moment);
+	if (!tessera_cut_ask_nodes(&question->nodes, question->number, true, &question->here, &question->moment))
+		return false;
+	settled = tessera_cut_settle_nodes(&question->nodes, question->number, &question->moment);
+	if (settled)
+		question->cut = tessera_cut_take(&question->here, &question->moment);
+	tessera_cut_release(&question->here);
+	if (question->cut == NULL)
+		return false;
+	if (fits_here(question))
+		return true;
+	UnregisterSnapshot(question->cut);
+	question->cut = NULL;
+	return false;
 }
 
 static void
@@ -107,50 +143,24 @@ ask_anew(TesseraRoute *route, TesseraShardRunRequest *request)
 	question->number = tessera_next_statement();
 }
 
-/* The other nodes make their snapshots at once; and this one. NULL: too much was committed since they were asked. */
-static Snapshot
-take(Question *question)
-{
-	TesseraCommandNeeds needs = {.statement = question->number,.timeless = true};
-	Snapshot	cut;
-
-	for (int i = 0; i < question->nodes.n; i++)
-	{
-		TesseraConnection *connection;
-
-		if (question->node_ids[i] == question->nodes.routing->self)
-			continue;
-		connection = tessera_participant(question->nodes.routing, question->node_ids[i], &needs);
-		tessera_cut_tell(connection, question->node_ids[i], &question->moment);
-		tessera_connection_sync(connection);
-	}
-	cut = tessera_cut_take(&question->here, &question->moment);
-	tessera_cut_release(&question->here);
-	return cut;
-}
-
 /* Registered with the current resource owner; NULL: the statement needs none. Sets the number by which the nodes know it, and the image. */
 static Snapshot
 cut(List *plans, uint64 *number, const TesseraRouting **routing)
 {
 	Question   *question = palloc0(sizeof(Question));
+	TesseraRoute route = {.owner = question,.choose = choose_nodes,.start = ask,.stale = ask_anew};
+	TesseraShardRunRequest request = {0};
 	Snapshot	snapshot = NULL;
 
 	question->plans = plans;
 	question->number = *number;
-	while (snapshot == NULL)
+	if (tessera_route(&route, NULL, &request))
 	{
-		TesseraRoute route = {.owner = question,.choose = choose_nodes,.start = ask,.stale = ask_anew};
-		TesseraShardRunRequest request = {0};
-
-		if (!tessera_route(&route, NULL, &request))
-			break;
 		*routing = request.routing;
-		snapshot = take(question);
-		*number = question->number;
-		if (snapshot == NULL)
-			question->number = tessera_next_statement();
+		snapshot = question->cut;
 	}
+	/* under the former one nothing can be read any more */
+	*number = question->number;
 	pfree(question);
 	return snapshot;
 }

@@ -36,6 +36,7 @@ typedef struct TableState
 	TesseraScan scan;			/* values: parameters, then the key */
 	Oid			relid;			/* of the table, or the first of the join's */
 	List	   *relids;			/* of all */
+	List	   *copies;			/* of replicated tables joined with them */
 	bool		known;			/* they are, for the run being started */
 	List	   *pin;
 	List	   *conditions;
@@ -223,6 +224,7 @@ run(TableState *state, TesseraShardRunRequest *request)
 	if (number->emitted || number->asked)
 		route.first = number->routing;
 	request->relids = state->relids;
+	request->copies = state->copies;
 	(void) tessera_scan_run(&state->scan, &route, request);
 	number->routing = request->routing;
 	if (request->cut)
@@ -472,7 +474,9 @@ begin(TesseraScan *scan, EState *estate, int eflags)
 	ListCell   *cell;
 
 	foreach(cell, scanned_tables(node, estate))
-		if (!is_copy(node, lfirst_node(RangeTblEntry, cell)->relid))
+		if (is_copy(node, lfirst_node(RangeTblEntry, cell)->relid))
+			state->copies = list_append_unique_oid(state->copies, lfirst_node(RangeTblEntry, cell)->relid);
+		else
 			state->relids = list_append_unique_oid(state->relids, lfirst_node(RangeTblEntry, cell)->relid);
 	if (state->relids == NIL)
 		raise_changed(linitial_node(RangeTblEntry, scanned_tables(node, estate))->relid);

@@ -52,7 +52,7 @@
 bool
 tessera_donor_older_writers_left(TesseraDonor *donor)
 {
-	char		who[128];
+	char		who[TESSERA_HOLDER_TEXT];
 
 	if (!tessera_lock_holders_left(donor->older, who, sizeof(who)))
 		return false;
@@ -64,7 +64,7 @@ tessera_donor_older_writers_left(TesseraDonor *donor)
 bool
 tessera_donor_holders_linger(TesseraDonor *donor, TesseraLockHolders **seen)
 {
-	char		who[128];
+	char		who[TESSERA_HOLDER_TEXT];
 
 	if (*seen == NULL)
 	{

@@ -35,6 +35,9 @@ extern long tessera_range_deleter_step(void);
  */
 extern void tessera_migrations_end(const char *groups, const char *by, int timeout_ms);
 
+/* True if the process is one of this node's that run migrations, of either side. */
+extern bool tessera_is_of_migration(int pid);
+
 /*
  * ERROR 25001 if this transaction holds, or has open on other nodes, what a migration would wait for; relid: a table that it must not have locked,
  * or InvalidOid.

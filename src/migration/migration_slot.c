@@ -23,6 +23,7 @@
 #include "common/shmem.h"
 #include "common/version_compat.h"
 #include "load/client_pace.h"
+#include "migration/migration.h"
 #include "migration/migration_slot.h"
 #include "transaction/background.h"
 
@@ -240,6 +241,18 @@ tessera_migration_slot_cancel(TesseraMigrationSide side, const pg_uuid_t *migrat
 		if (shared->slots[i].pid != 0)
 			kill(shared->slots[i].pid, SIGINT);
 	}
+	LWLockRelease(shared->lock);
+	return found;
+}
+
+bool
+tessera_is_of_migration(int pid)
+{
+	bool		found = false;
+
+	LWLockAcquire(shared->lock, LW_SHARED);
+	for (int i = 0; i < TESSERA_MIGRATION_SLOTS && !found; i++)
+		found = shared->slots[i].use == TESSERA_SLOT_RUNNING && shared->slots[i].pid == pid;
 	LWLockRelease(shared->lock);
 	return found;
 }

@@ -67,7 +67,7 @@ typedef struct TesseraMigrationSlot
 	int32		gate_attempts;
 	int64		memory;			/* bytes that the worker had allocated when last looked */
 	int64		memory_peak;
-	char		waiting_for[128];
+	char		waiting_for[256];	/* a holder's text, and what it holds up */
 
 	/* the result */
 	TesseraMigrationResult result;

@@ -75,7 +75,7 @@ await_older_lock_holders(Recipient *recipient)
 	Oid		   *relids = tessera_moving_relids(recipient->moving, &n);
 	TesseraLockHolders *holders = tessera_lock_holders_collect(n, relids, AccessExclusiveLock);
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LOCK_HOLDERS_MS);
-	char		who[128];
+	char		who[TESSERA_HOLDER_TEXT];
 
 	while (tessera_lock_holders_left(holders, who, sizeof(who)) && GetCurrentTimestamp() < deadline)
 	{

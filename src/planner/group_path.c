@@ -37,10 +37,12 @@
 #include "utils/syscache.h"
 
 #include "common/version_compat.h"
+#include "executor/plan_private.h"
 #include "planner/exact_columns.h"
 #include "planner/planner.h"
 #include "planner/ship.h"
 #include "planner/table_path.h"
+#include "planner/timeless.h"
 
 /* Each of them may have each group: for the costs alone. */
 #define SHARDS_GUESSED 4
@@ -270,6 +272,7 @@ plan_groups(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, L
 	List	   *written = pull_var_clause((Node *) list_make2(root->processed_tlist, root->parse->havingQual),
 										  PVC_INCLUDE_AGGREGATES | PVC_RECURSE_WINDOWFUNCS | PVC_INCLUDE_PLACEHOLDERS);
 	List	   *attributes = NIL;
+	int			flags;
 	CustomScan *scan;
 	ListCell   *cell;
 
@@ -292,8 +295,9 @@ plan_groups(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, L
 		query->hasAggs |= IsA(entry->expr, Aggref);
 	}
 	query->groupClause = copyObject(root->parse->groupClause);
+	flags = tessera_query_is_timeless(query) ? STATEMENT_TIMELESS : 0;
 	scan = tessera_scan_plan(table, tessera_cluster_table(planner_rt_fetch(table->relid, root)->relid), clauses_of_table,
-							 tessera_deparse(query), text.params, attributes, 0);
+							 tessera_deparse(query), text.params, attributes, flags);
 	scan->scan.plan.targetlist = tlist;
 	scan->custom_scan_tlist = copyObject(tlist);
 	return (struct Plan *) scan;

@@ -23,9 +23,11 @@
 #include "utils/lsyscache.h"
 
 #include "common/version_compat.h"
+#include "executor/plan_private.h"
 #include "planner/planner.h"
 #include "planner/ship.h"
 #include "planner/table_path.h"
+#include "planner/timeless.h"
 #include "routing/key_comparison.h"
 
 static set_join_pathlist_hook_type previous_join_pathlist = NULL;
@@ -402,6 +404,7 @@ plan_join(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, Lis
 	List	   *clauses_of_table;
 	Query	   *query;
 	List	   *attributes = NIL;
+	int			flags;
 	CustomScan *scan;
 	ListCell   *cell;
 
@@ -416,8 +419,9 @@ plan_join(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, Lis
 		query->targetList = lappend(query->targetList, makeTargetEntry(column, entry->resno, psprintf("c%d", entry->resno), false));
 		attributes = lappend_int(attributes, entry->resno);
 	}
+	flags = tessera_query_is_timeless(query) ? STATEMENT_TIMELESS : 0;
 	scan = tessera_scan_plan(table, tessera_cluster_table(planner_rt_fetch(table->relid, root)->relid), clauses_of_table,
-							 tessera_deparse(query), text.params, attributes, 0);
+							 tessera_deparse(query), text.params, attributes, flags);
 	scan->scan.plan.targetlist = tlist;
 	scan->custom_scan_tlist = copyObject(tlist);
 	return (struct Plan *) scan;

@@ -21,6 +21,7 @@ typedef struct TesseraImage
 {
 	TesseraRouting routing;
 	bool		shared;			/* in the DSA area; else in this backend's memory */
+	SubTransactionId lost_in;	/* a key cannot be read, since this transaction has dropped what it is made of: not for others. Else 0 */
 	bool		in_recovery;	/* loaded on a standby: loaded again after promotion (doc/design.md#lost-commits) */
 	uint64		changes;		/* private images: tessera_catalog_changed_here() when it was loaded */
 	Size		by_id_offset;	/* int32[ntables]: positions of tables, sorted by table_id */
@@ -131,6 +132,9 @@ extern dsa_pointer tessera_image_share(const TesseraImage *image, pg_atomic_uint
 extern void tessera_image_free(dsa_pointer pointer, pg_atomic_uint32 *pages);
 
 /* ---- keyspace.c ---- */
+
+/* False if a type or a collation of the key, by its OID in the group, does not exist (any more). */
+extern bool tessera_group_key_exists(const TesseraGroup *group);
 
 /* As tessera_group_keyspace; NULL if a key type or collation does not exist on this node. */
 extern TesseraKeySpace *tessera_group_keyspace_if_any(const TesseraGroup *group);

@@ -13,6 +13,7 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/transam.h"
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
@@ -28,6 +29,7 @@
 
 #include "catalog/identity.h"
 #include "catalog/relation.h"
+#include "common/injection.h"
 #include "common/text.h"
 #include "routing/image.h"
 
@@ -203,6 +205,21 @@ read_advisory_home(Loader *loader, HeapTuple tuple, TupleDesc desc)
 		loader->image.routing.advisory_homes[slot] = DatumGetInt32(attribute(tuple, Anum_advisory_home_node_id, desc));
 }
 
+/*
+ * What the key is made of may have been dropped since it was looked up. Whether there is a key space is decided here, once: what follows finds it in
+ * the cache, or the key as one that cannot be read. A drop that has not committed is no business of other transactions.
+ */
+static void
+require_keyspace(Loader *loader, TesseraGroup *group, const TesseraGroup *known)
+{
+	bool		was_there = group->ncolumns > 0 || (known != NULL && known->ncolumns > 0);
+
+	if (group->ncolumns > 0 && tessera_group_keyspace_if_any(group) == NULL)
+		group->ncolumns = 0;
+	if (group->ncolumns == 0 && was_there && TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		loader->image.lost_in = GetCurrentSubTransactionId();
+}
+
 static void
 read_group(Loader *loader, HeapTuple tuple, TupleDesc desc)
 {
@@ -224,25 +241,21 @@ read_group(Loader *loader, HeapTuple tuple, TupleDesc desc)
 
 	/* the key stays the same within an epoch */
 	known = loader->previous ? tessera_routing_group_by_id(&loader->previous->routing, &group->group_id) : NULL;
-	if (known != NULL && known->ncolumns > 0 && memcmp(&known->epoch, &group->epoch, sizeof(pg_uuid_t)) == 0)
+	if (known != NULL && known->ncolumns > 0 && memcmp(&known->epoch, &group->epoch, sizeof(pg_uuid_t)) == 0 && tessera_group_key_exists(known))
 	{
-		bool		alive = true;
-
-		for (int i = 0; i < known->ncolumns; i++)
-			alive = alive && get_typisdefined(known->types[i]);
-		if (alive)
-		{
-			group->ncolumns = known->ncolumns;
-			memcpy(group->types, known->types, sizeof(group->types));
-			memcpy(group->typmods, known->typmods, sizeof(group->typmods));
-			memcpy(group->collations, known->collations, sizeof(group->collations));
-			return;
-		}
+		group->ncolumns = known->ncolumns;
+		memcpy(group->types, known->types, sizeof(group->types));
+		memcpy(group->typmods, known->typmods, sizeof(group->typmods));
+		memcpy(group->collations, known->collations, sizeof(group->collations));
+		tessera_injection("image_key_taken_over");
+		require_keyspace(loader, group, known);
+		return;
 	}
 	types = text_array(attribute(tuple, Anum_table_group_key_types, desc), &ntypes);
 	group->of_schema = ntypes == 0;
 	collations = text_array(attribute(tuple, Anum_table_group_key_collations, desc), &ncollations);
 	tessera_group_resolve_key(group, ncollations == ntypes ? ntypes : 0, types, collations);
+	require_keyspace(loader, group, known);
 }
 
 static int

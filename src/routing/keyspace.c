@@ -11,8 +11,11 @@
 #include "parser/parse_type.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/regproc.h"
+#include "utils/syscache.h"
 
 #include "common/version_compat.h"
 #include "routing/image.h"
@@ -50,6 +53,26 @@ make_cache(void)
 	cache = hash_create("tessera key spaces", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 }
 
+bool
+tessera_group_key_exists(const TesseraGroup *group)
+{
+	for (int i = 0; i < group->ncolumns; i++)
+		if (!get_typisdefined(group->types[i]) ||
+			(OidIsValid(group->collations[i]) && !SearchSysCacheExists1(COLLOID, ObjectIdGetDatum(group->collations[i]))))
+			return false;
+	return true;
+}
+
+/* NULL: something of the key was dropped, by this transaction or by one that has committed, with the table. */
+static TesseraKeySpace *
+create_keyspace(const TesseraGroup *group)
+{
+	AcceptInvalidationMessages();
+	if (!tessera_group_key_exists(group))
+		return NULL;
+	return tessera_keyspace_create(cache_context, group->hashed, group->ncolumns, group->types, group->typmods, group->collations);
+}
+
 TesseraKeySpace *
 tessera_group_keyspace_if_any(const TesseraGroup *group)
 {
@@ -75,7 +98,9 @@ tessera_group_keyspace_if_any(const TesseraGroup *group)
 		return entry->ks;
 
 	/* may error: nothing is entered before */
-	ks = tessera_keyspace_create(cache_context, group->hashed, group->ncolumns, group->types, group->typmods, group->collations);
+	ks = create_keyspace(group);
+	if (ks == NULL)
+		return NULL;
 	entry = hash_search(cache, &tag, HASH_ENTER, &found);
 	entry->ks = ks;
 	entry->hashed = group->hashed;

@@ -390,7 +390,7 @@ load_and_publish(RoutingSlot *slot)
 	else
 	{
 		image->routing.sequence = sequence;
-		published = publish(slot, image);
+		published = image->lost_in == InvalidSubTransactionId && publish(slot, image);
 	}
 	images.loading = false;
 	MemoryContextSwitchTo(caller);
@@ -501,6 +501,13 @@ tessera_routing_or_error(void)
 	return routing;
 }
 
+/* An image in which a key is lost is good for the subtransaction that has lost it. */
+static bool
+is_of_this_subtransaction(const TesseraImage *image)
+{
+	return image->lost_in == InvalidSubTransactionId || image->lost_in == GetCurrentSubTransactionId();
+}
+
 const TesseraRouting *
 tessera_routing(void)
 {
@@ -509,6 +516,7 @@ tessera_routing(void)
 	int			number;
 
 	if (images.current != NULL && images.current->changes == changes && images.current->routing.sequence == tessera_catalog_sequence() &&
+		is_of_this_subtransaction(images.current) &&
 		!(images.current->in_recovery && !RecoveryInProgress()))
 		return &images.current->routing;
 
@@ -583,7 +591,9 @@ tessera_require_metadata(const TesseraRouting *routing)
 bool
 tessera_routing_is_current(const TesseraRouting *routing)
 {
-	return ((const TesseraImage *) routing)->changes == tessera_catalog_changed_here() && routing->sequence == tessera_catalog_sequence();
+	const TesseraImage *image = (const TesseraImage *) routing;
+
+	return image->changes == tessera_catalog_changed_here() && routing->sequence == tessera_catalog_sequence() && is_of_this_subtransaction(image);
 }
 
 uint64

@@ -150,20 +150,46 @@ tessera_commit_prepared_text(const char *gid, TesseraTime time)
 	return time == 0 ? psprintf("COMMIT PREPARED '%s'", gid) : psprintf("COMMIT PREPARED '%s" TIME_MARK UINT64_FORMAT "'", gid, time);
 }
 
-/* COMMIT PREPARED by another node, with the time behind the identifier: takes it away. Clients' identifiers are theirs, whatever stands in them. */
+/* By another node, with a text that may never come again: about a prepared part of a transaction of nodes, or the limits of a call. */
+static bool
+is_of_one_use(const char *text, const Node *node)
+{
+	const TransactionStmt *statement = (const TransactionStmt *) node;
+
+	if (!tessera_internal_connection())
+		return false;
+	if (!IsA(node, TransactionStmt))
+		return IsA(node, VariableSetStmt) && tessera_received(text);
+	switch (statement->kind)
+	{
+		case TRANS_STMT_PREPARE:
+		case TRANS_STMT_COMMIT_PREPARED:
+		case TRANS_STMT_ROLLBACK_PREPARED:
+			return strncmp(statement->gid, TESSERA_GID_PREFIX, strlen(TESSERA_GID_PREFIX)) == 0;
+		default:
+			return false;
+	}
+}
+
+/*
+ * A statement of one use gets no query identifier: pg_stat_statements would keep each text as a statement of its own, and throw out those of users
+ * for it. COMMIT PREPARED has the time behind the identifier: takes it away. Clients' identifiers are theirs, whatever stands in them.
+ */
 static void
 analysed(ParseState *state, Query *query, JumbleState *jumble)
 {
-	TransactionStmt *statement = (TransactionStmt *) query->utilityStmt;
-	char	   *mark;
-
-	if (query->commandType == CMD_UTILITY && IsA(statement, TransactionStmt) && statement->kind == TRANS_STMT_COMMIT_PREPARED &&
-		tessera_internal_connection() && strncmp(statement->gid, TESSERA_GID_PREFIX, strlen(TESSERA_GID_PREFIX)) == 0 &&
-		(mark = strstr(statement->gid, TIME_MARK)) != NULL)
+	if (query->commandType == CMD_UTILITY && is_of_one_use(state->p_sourcetext, query->utilityStmt))
 	{
-		part.time = (TesseraTime) strtoull(mark + strlen(TIME_MARK), NULL, 10);
-		*mark = '\0';
-		strlcpy(part.commits, statement->gid, sizeof(part.commits));
+		TransactionStmt *statement = (TransactionStmt *) query->utilityStmt;
+		char	   *mark;
+
+		query->queryId = UINT64CONST(0);
+		if (IsA(statement, TransactionStmt) && statement->kind == TRANS_STMT_COMMIT_PREPARED && (mark = strstr(statement->gid, TIME_MARK)) != NULL)
+		{
+			part.time = (TesseraTime) strtoull(mark + strlen(TIME_MARK), NULL, 10);
+			*mark = '\0';
+			strlcpy(part.commits, statement->gid, sizeof(part.commits));
+		}
 	}
 	if (previous_analyze)
 		previous_analyze(state, query, jumble);

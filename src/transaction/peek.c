@@ -72,11 +72,8 @@ tessera_part_is_clients(const char *gid)
 static bool
 raise_clock(TesseraTime time, bool outlives_crash)
 {
-	TesseraTimes now;
-
 	tessera_clock_load();
-	return tessera_clock_hear(&(TesseraTimes) {.cluster = time}, true) && tessera_clock_read(&now) && now.cluster >= time &&
-		(!outlives_crash || tessera_clock_is_reserved(time));
+	return tessera_clock_raise(time) && (!outlives_crash || tessera_clock_is_reserved(time));
 }
 
 TesseraDecided

@@ -148,18 +148,23 @@ static void
 wait_for_transaction(TesseraCapture *capture, TransactionId xid)
 {
 	char	   *name = NULL;
+	int			named = 0;
 	long		ms = 1;
 
 	while (TransactionIdIsInProgress(xid))
 	{
-		if (name == NULL)
+		int			pid = BackendXidGetPid(xid);
+
+		/* again if the process has prepared it */
+		if (name == NULL || named != pid)
 		{
 			MemoryContext old = MemoryContextSwitchTo(capture->mcxt);
 
+			named = pid;
 			name = transaction_name(xid);
-			MemoryContextSwitchTo(old);
 			if (capture->waiting != NULL)
-				capture->waiting(name, capture->waiting_arg);
+				capture->waiting(tessera_transaction_text(xid, capture->deadline), capture->waiting_arg);
+			MemoryContextSwitchTo(old);
 		}
 		pause_start(capture, ms, name);
 		ms = Min(ms * 2, 100);

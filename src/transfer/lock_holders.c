@@ -16,17 +16,24 @@
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "storage/sinvaladt.h"
+#include "utils/backend_status.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "common/spi.h"
+#include "common/spi_row.h"
 #include "common/version_compat.h"
+#include "control/calls.h"
+#include "routing/routing.h"
+#include "session/remote_client.h"
 #include "transaction/background.h"
+#include "transaction/peek.h"
 #include "transfer/lock_holders.h"
 
 #define LOCK_POLL_MS 20
 #define CALLED_LOCK_MS 10000	/* a node that is called answers in time */
+#define CLIENTS_GID_MS 2000		/* for the config node, which knows under what name a client has prepared something */
+#define CLIENTS_GID_PAUSE_MS 30000	/* if it did not answer */
 
 int			tessera_migration_lock_timeout;
 
@@ -134,40 +141,184 @@ tessera_prepared_name(TransactionId xid)
 	return result;
 }
 
+/* ---- names ---- */
+
+/* The client's process, its application, its role unless that is the one between nodes, and its database if that is not the node's. */
+static char *
+process_text(int pid)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	const TesseraRouting *routing = tessera_routing();
+	TesseraRemoteClient origin;
+	bool		is_remote = tessera_remote_client_of(pid, &origin);
+	TesseraRemoteClient client = is_remote ? origin : (TesseraRemoteClient) {routing != NULL ? routing->self : 0, pid};
+	const TesseraNode *node = routing != NULL ? tessera_routing_node(routing, client.node_id) : NULL;
+	Datum		values[2] = {Int32GetDatum(pid), BoolGetDatum(is_remote)};
+	TesseraSpi	spi;
+	char	   *details = NULL;
+	char	   *result;
+
+	pgstat_clear_backend_activity_snapshot();	/* this transaction's may be older than the session */
+	tessera_spi_begin(&spi);
+	if (tessera_spi_run("SELECT concat_ws(', ', CASE WHEN NOT $2 THEN format('user \"%s\"', pg_get_userbyid(a.usesysid)) END,"
+						"   CASE WHEN a.application_name <> '' THEN format('application \"%s\"', a.application_name) END,"
+						"   (SELECT format('database \"%s\"', d.datname)"
+						"   FROM pg_database AS d WHERE d.oid = a.datid AND d.datname <> current_database()))"
+						" FROM pg_stat_get_activity($1) AS a WHERE a.usesysid IS NOT NULL",
+						SPI_OK_SELECT, 2, (Oid[]) {INT4OID, BOOLOID}, values, NULL) == 1)
+		details = MemoryContextStrdup(caller, spi_row_text(0, 1));
+	tessera_spi_end(&spi);
+	MemoryContextSwitchTo(caller);
+	result = psprintf("transaction of process %d", client.pid);
+	if (node != NULL)
+		result = psprintf("%s on node \"%s\"", result, NameStr(node->name));
+	return details != NULL && details[0] != '\0' ? psprintf("%s (%s)", result, details) : result;
+}
+
+/* How long the config node may be waited for: to the limit (0: none), and to the one that all connections have. */
+static int
+clients_gid_ms(TimestampTz now, TimestampTz limit)
+{
+	TimestampTz outer = tessera_connections_limit(0);
+	long		left = CLIENTS_GID_MS;
+
+	(void) tessera_connections_limit(outer);
+	if (outer != 0)
+		left = Min(left, TimestampDifferenceMilliseconds(now, outer));
+	if (limit != 0)
+		left = Min(left, TimestampDifferenceMilliseconds(now, limit));
+	return (int) left;
+}
+
 /*
- * Who is waited for. A prepared transaction keeps the virtual id of the backend that prepared it, which goes on; after a restart it has its xid
- * there. Its name is looked up once.
+ * Asks beside the transaction at hand, of which the config node must not become a part; not if that has written, and may hold what others wait for.
+ * On the config node itself it is a look at a table. NULL: none did, or it is not known.
+ */
+static char *
+ask_clients_gid(const char *transaction, TimestampTz limit)
+{
+	static TimestampTz asked_in_vain = 0;
+	TesseraCallTarget target = tessera_to_config();
+	TimestampTz now = GetCurrentTimestamp();
+	char	   *gid = NULL;
+
+	if (!tessera_routing()->is_config)
+	{
+		int			timeout_ms = clients_gid_ms(now, limit);
+
+		if (timeout_ms <= 0 || TransactionIdIsValid(GetTopTransactionIdIfAny()) ||
+			(asked_in_vain != 0 && !TimestampDifferenceExceeds(asked_in_vain, now, CLIENTS_GID_PAUSE_MS)))
+			return NULL;
+		target = tessera_on_lane(tessera_within(target, timeout_ms), TESSERA_LANE_CONTROL);
+	}
+	if (tessera_call_client_gid(tessera_ask(target, TESSERA_TOLERATE_ERRORS), transaction, &gid))
+		return gid;
+	asked_in_vain = now;
+	return NULL;
+}
+
+/* What the client called the transaction of which this is a part; the part's own name if none did, or the config node cannot be asked. */
+static const char *
+clients_gid(const char *part, TimestampTz limit)
+{
+	char		transaction[TESSERA_TRANSACTION_GID];
+	int32		coordinator;
+	const char *gid;
+
+	if (tessera_routing() == NULL || !tessera_part_of(part, transaction, &coordinator) || !tessera_part_is_clients(part))
+		return part;
+	gid = ask_clients_gid(transaction, limit);
+	return gid != NULL ? gid : part;
+}
+
+/* NULL: there is no prepared transaction of this xid. */
+static char *
+prepared_text(TransactionId xid, TimestampTz limit)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	Datum		value = TransactionIdGetDatum(xid);
+	TesseraSpi	spi;
+	char	   *gid = NULL;
+	char	   *rest = NULL;
+
+	tessera_spi_begin(&spi);
+	if (tessera_spi_run("SELECT p.gid, format('of role \"%s\" since %s', pg_get_userbyid(p.ownerid),"
+						"   to_char(p.prepared AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS+00'))"
+						" FROM pg_prepared_xact() AS p WHERE p.transaction = $1",
+						SPI_OK_SELECT, 1, (Oid[]) {XIDOID}, &value, NULL) == 1)
+	{
+		gid = MemoryContextStrdup(caller, spi_row_text(0, 1));
+		rest = MemoryContextStrdup(caller, spi_row_text(0, 2));
+	}
+	tessera_spi_end(&spi);
+	MemoryContextSwitchTo(caller);
+	return gid != NULL ? psprintf("prepared transaction \"%s\" %s", clients_gid(gid, limit), rest) : NULL;
+}
+
+char *
+tessera_transaction_text(TransactionId xid, TimestampTz limit)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	bool		own = !IsTransactionState();
+	int			pid = BackendXidGetPid(xid);
+	char	   *text;
+
+	if (own)
+		tessera_background_begin();
+	text = pid != 0 ? process_text(pid) : prepared_text(xid, limit);
+	text = MemoryContextStrdup(caller, text != NULL ? text : psprintf("transaction %u", xid));
+	if (own)
+		tessera_background_commit();
+	MemoryContextSwitchTo(caller);
+	return text;
+}
+
+/* The process that runs the transaction of this virtual id; 0: none does (any more). */
+static int
+running_pid(VirtualTransactionId id)
+{
+	PGPROC	   *proc = tessera_vxid_proc(id);
+
+	return proc != NULL && tessera_proc_lxid(proc) == id.localTransactionId ? proc->pid : 0;
+}
+
+/* A prepared transaction keeps the virtual id of the backend that prepared it, which goes on; after a restart it has its xid there. */
+static const char *
+prepared_holder_text(VirtualTransactionId id, TimestampTz limit)
+{
+	bool		more;
+	TransactionId xid = tessera_vxid_is_recovered(id) ? id.localTransactionId : TwoPhaseGetXidByVirtualXID(id, &more);
+
+	return TransactionIdIsValid(xid) ? prepared_text(xid, limit) : NULL;
+}
+
+/*
+ * Names who is waited for. What was found out once is kept, of a process as long as it runs the transaction: it may prepare it, and is then no longer
+ * to blame. In a transaction.
  */
 static void
-name_first(TesseraLockHolders *holders, char *who, Size size)
+name_holder(TesseraHolderName *name, VirtualTransactionId id, TimestampTz limit)
 {
-	VirtualTransactionId id = holders->ids[0];
-	PGPROC	   *proc = tessera_vxid_proc(id);
-	TransactionId xid;
-	char	   *gid;
-	bool		more;
+	int			pid = running_pid(id);
+	const char *text;
 
-	if (proc != NULL && tessera_proc_lxid(proc) == id.localTransactionId)
-	{
-		snprintf(who, size, "transaction of process %d", proc->pid);
+	if (name->text[0] != '\0' && VirtualTransactionIdEquals(name->id, id) && name->pid == pid)
 		return;
-	}
-	xid = tessera_vxid_is_recovered(id) ? id.localTransactionId : TwoPhaseGetXidByVirtualXID(id, &more);
-	if (holders->named != xid)
+	text = pid != 0 ? process_text(pid) : prepared_holder_text(id, limit);
+	name->id = id;
+	name->pid = pid;
+	if (text == NULL)
 	{
-		gid = tessera_prepared_name(xid);
-		strlcpy(holders->name, gid != NULL ? gid : "?",
-				gid != NULL ? pg_mbcliplen(gid, (int) strlen(gid), sizeof(holders->name) - 1) + 1 : sizeof(holders->name));
-		holders->named = xid;
-		if (gid != NULL)
-			pfree(gid);
+		text = "a transaction that is just ending";
+		SetInvalidVirtualTransactionId(name->id);
 	}
-	snprintf(who, size, "prepared transaction \"%s\"", holders->name);
+	strlcpy(name->text, text, pg_mbcliplen(text, (int) strlen(text), sizeof(name->text) - 1) + 1);
 }
 
 bool
 tessera_lock_holders_left(TesseraLockHolders *holders, char *who, Size size)
 {
+	MemoryContext caller = CurrentMemoryContext;
 	int			kept = 0;
 	bool		own = false;
 
@@ -182,18 +333,21 @@ tessera_lock_holders_left(TesseraLockHolders *holders, char *who, Size size)
 	for (int i = 0; i < holders->n; i++)
 		if (!VirtualXactLock(holders->ids[i], false))
 			holders->ids[kept++] = holders->ids[i];
+	holders->n = kept;
+	if (kept > 0)
+		name_holder(&holders->name, holders->ids[0], 0);
 	if (own)
 		tessera_background_commit();
-	holders->n = kept;
+	MemoryContextSwitchTo(caller);
 	if (kept == 0)
 		return false;
-	name_first(holders, who, size);
+	strlcpy(who, holders->name.text, size);
 	return true;
 }
 
-/* Names one who holds a lock that conflicts; empty: no transaction holds it any more. */
-static void
-name_holder(Oid relid, LOCKMODE mode, char *who, Size size)
+/* Names one who holds a lock that conflicts. false: no transaction holds it any more. */
+static bool
+find_holder(Oid relid, LOCKMODE mode, TesseraHolderName *name, TimestampTz limit)
 {
 	LOCKTAG		tag;
 	VirtualTransactionId *ids;
@@ -201,15 +355,10 @@ name_holder(Oid relid, LOCKMODE mode, char *who, Size size)
 
 	SET_LOCKTAG_RELATION(tag, MyDatabaseId, relid);
 	ids = GetLockConflicts(&tag, mode, &n);
-	who[0] = '\0';
 	if (n > 0)
-	{
-		TesseraLockHolders *holders = tessera_lock_holders_of(ids, n);
-
-		name_first(holders, who, size);
-		tessera_lock_holders_free(holders);
-	}
+		name_holder(name, ids[0], limit);
 	pfree(ids);
+	return n > 0;
 }
 
 void
@@ -217,21 +366,22 @@ tessera_lock_table_by_retry(Oid relid, LOCKMODE mode)
 {
 	int			timeout = tessera_migration_lock_timeout;
 	TimestampTz began = GetCurrentTimestamp();
-	char		who[160];
+	TesseraHolderName holder = {0};
 
 	if (!tessera_is_background_worker() && (timeout == 0 || timeout > CALLED_LOCK_MS))
 		timeout = CALLED_LOCK_MS;
 	while (!ConditionalLockRelationOid(relid, mode))
 	{
-		name_holder(relid, mode, who, sizeof(who));
+		bool		held = find_holder(relid, mode, &holder, timeout > 0 ? TimestampTzPlusMilliseconds(began, timeout) : 0);
+
 		if (timeout > 0 && TimestampDifferenceExceeds(began, GetCurrentTimestamp(), timeout))
 			ereport(ERROR,
 					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 					 errmsg("table \"%s\" is locked by others", get_rel_name(relid) ? get_rel_name(relid) : "?"),
-					 errdetail("Waited %d ms for: %s.", timeout, who[0] ? who : "several, one after the other"),
+					 errdetail("Waited %d ms for: %s.", timeout, held ? holder.text : "several, one after the other"),
 					 errhint("Start the migration again when the lock is gone, or raise tessera.migration_lock_timeout.")));
-		if (who[0] != '\0')
-			tessera_background_waiting(psprintf("lock of a table: %s", who));
+		if (held)
+			tessera_background_waiting(psprintf("lock of a table: %s", holder.text));
 		tessera_background_sleep(LOCK_POLL_MS);
 	}
 	tessera_background_waiting(NULL);

@@ -76,6 +76,7 @@ src/transaction/resolver.c due worker
 src/transaction/resolver.c prune_due worker
 src/transaction/two_phase.c random process
 src/transaction/two_phase.c used process
+src/transfer/lock_holders.c asked_in_vain process
 src/transport/cancel.c threads process
 src/transport/connection.c unlisted session
 src/transport/connection.c open_array_size session

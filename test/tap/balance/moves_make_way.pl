@@ -161,7 +161,7 @@ $c->set('s2', 'tessera.balancer_max_slowdown' => 3);
 $c->pause_at('s2', 'donor_slot');
 begin_moves();
 $c->is_paused_at('s2', 'donor_slot');
-my $slow = $c->pgbench_start(clients => 4, seconds => 60, nodes => ['s2'],
+my $slow = $c->pgbench_start(clients => 4, seconds => 600, nodes => ['s2'],
 	script => "\\set k random(0, 7999)\nSELECT v, pg_sleep(0.05) FROM acc WHERE k = :k;\n");
 my $commits = 'SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()';
 my $seen = $c->query('s2', $commits);

@@ -77,7 +77,7 @@ my $digest = 'SELECT md5(string_agg(e::text, E\'\n\' ORDER BY k, at)), count(*) 
   'SELECT md5(string_agg(n::text, E\'\n\' ORDER BY k)), count(*) FROM note n';
 my $before = $c->query('r1', $digest);
 $c->query('r1', 'CREATE TABLE ev_load PARTITION OF ev FOR VALUES FROM (250000) TO (260000)');
-my $load = $c->pgbench_start(clients => 2, seconds => 60, rate => 50, max_tries => 50, nodes => [ 's1', 'r1' ], script => <<'SQL');
+my $load = $c->pgbench_start(clients => 2, seconds => 600, rate => 50, max_tries => 50, nodes => [ 's1', 'r1' ], script => <<'SQL');
 \set k random(20000, 29999)
 INSERT INTO ev VALUES (:k, 250000 + :client_id, 'load') ON CONFLICT (k, at) DO UPDATE SET what = ev.what || '+';
 SQL

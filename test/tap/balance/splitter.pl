@@ -180,7 +180,7 @@ foreach my $table ('up', 'down')
 
 # ---- load
 $c->query('r1', 'SELECT count(*) FROM a');
-my $load = $c->pgbench_start(nodes => ['r1'], clients => 2, seconds => 60, rate => 200, scripts => {
+my $load = $c->pgbench_start(nodes => ['r1'], clients => 2, seconds => 600, rate => 200, scripts => {
 	"\\set k random(1, 2000)\nSELECT v FROM a WHERE k = :k;" => 1, 'SELECT v FROM a WHERE k = 42;' => 4 });
 my $shown = "SELECT count(*) $of AND e.statements > 20 AND e.load > 0 AND e.hot_key::text = '42' AND e.hot_share BETWEEN 0.5 AND 1";
 ok($c->wait_for('s1', sprintf($shown, 'a'), '1', 30), 'load, and the hot key');
@@ -191,7 +191,7 @@ table('busy', 'k int PRIMARY KEY, v text', 'k', 64 * $MB);
 table('hot', 'k int PRIMARY KEY, v text', 'k', 64 * $MB);
 $c->query('r1', "INSERT INTO $_ SELECT g, 'x' FROM generate_series(1, 2000) g") foreach 'busy', 'hot';
 $c->set(undef, 'tessera.split_load' => 0.001);
-$load = $c->pgbench_start(nodes => ['r1'], clients => 2, seconds => 60, rate => 200, scripts => {
+$load = $c->pgbench_start(nodes => ['r1'], clients => 2, seconds => 600, rate => 200, scripts => {
 	"\\set k random(1, 2000)\nSELECT v FROM busy WHERE k = :k;" => 1, 'SELECT v FROM hot WHERE k = 42;' => 1 });
 ok($c->wait_for('s1', "SELECT count(*) > 1 FROM tessera.chunks WHERE table_name = 'busy'::regclass", 't', 30), 'a busy chunk is split');
 ok($c->wait_for('s1', sprintf("SELECT count(*) $of AND e.statements > 20 AND e.hot_share > 0.9 AND e.hot_key::text = '42'", 'hot'), '1', 30),

@@ -87,7 +87,7 @@ foreach my $movers (0, 1)
 		"SELECT tessera.move_range('list', 650, tessera.maxkey(), 's3')";
 	# as many rounds as it takes until so much is done: on a busy machine one may end before
 	my (@findings, @moves, @done, %at);
-	foreach my $round (1 .. 6)
+	foreach my $round (1 .. 25)
 	{
 		push @findings, $run->round($round);
 		@moves = grep { $_->{change}{kind} eq 'move' && $_->{outcome} eq 'ok' } @{ $run->{changes} };

@@ -99,7 +99,8 @@ my $reserved = $c->query('s1', 'SELECT last_value FROM tessera.clock_reservation
 $c->node('s1')->append_conf('postgresql.conf', "tessera.clock_shift = 3600000");
 $c->node('s1')->reload;
 shift_is('3600000', 'the wall clock of s1 is set forth two hours');
-my $sums = $c->pgbench(nodes => ['s1'], clients => 8, seconds => 2, script => "\\set k random(1, 400)\nUPDATE t SET v = 'many' WHERE k = :k;\n");
+my $sums = $c->pgbench(nodes => ['s1'], clients => 8, transactions => 50,
+	script => "\\set k random(1, 400)\nUPDATE t SET v = 'many' WHERE k = :k;\n");
 ok($sums->{processed} > 0, "$sums->{processed} updates by eight clients");
 my $given_out = $c->query('s1', 'SELECT tessera.cluster_time()');
 is($c->query('s1', "SELECT last_value > $reserved + 3500 AND last_value * 4294967296::numeric >= $given_out FROM tessera.clock_reservation"), 't',

@@ -1,6 +1,7 @@
 # DDL and TRUNCATE meet a migration (doc/design.md#moves-and-ddl): they end the migrations of their tables' group before they want a lock, whatever
 # phase those are in, from whatever node; past the decision they wait for it, not for ever. The move says what ended it. New moves of the group are
-# held off while the statement's transaction is open. A clone makes way for whoever waits for its table without having named it.
+# held off while the statement's transaction is open. A clone makes way for whoever waits for its table without having named it. A statement that has
+# to wait for others, and gives up, has ended no migration.
 use strict;
 use warnings;
 
@@ -104,6 +105,47 @@ foreach my $case (
 		"$point: it is on record");
 	is($c->query('s1', "SELECT tessera.range_owner('acc', 700)"), 's1', "$point: the range has not moved");
 	clean("$point, $sql");
+}
+
+# A statement that gives up, since others hold the table, leaves the move alone: while the rows are copied, and after; whoever holds it, on the
+# statement's node and on another.
+foreach my $case ([ 'recipient_batch', 's1', 's1' ], [ 'donor_steady', 's3', 'r1' ])
+{
+	my ($point, $holds, $node) = @$case;
+	my $move = paused_at($point);
+	my $holder = $c->session($holds, on_error_stop => 0);
+	my $pid = $holder->query('SELECT pg_backend_pid()');
+	$holder->query('BEGIN; SELECT count(*) FROM acc WHERE k = 2000');
+	foreach my $sql ('ALTER TABLE acc ADD COLUMN never int', 'TRUNCATE acc', 'DROP TABLE acc CASCADE')
+	{
+		like($c->error($node, "SET lock_timeout = '400ms'; $sql"), qr/55P03: .*public\.acc within 400 ms.*process $pid (?:holds it|of node)/s,
+			"$point: $sql gives up at lock_timeout, and says for whom it has waited");
+	}
+	like($c->error($node, "SET statement_timeout = '900ms'; ALTER TABLE acc ADD COLUMN never int"), qr/57014:/, "$point: at statement_timeout");
+	my $ddl = $c->background($node, 'ALTER TABLE acc ADD COLUMN never int');
+	$c->runs_for($node, 'ALTER TABLE acc ADD COLUMN never%', '1 s');
+	$c->query($node, "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE 'ALTER TABLE acc ADD COLUMN never%' AND " .
+		'pid <> pg_backend_pid()');
+	like($c->ended($ddl), qr/57014:/, "$point: when it is cancelled");
+	is($c->query('s1', 'SELECT state FROM tessera.migrations ORDER BY started DESC LIMIT 1'), 'running', "$point: the move runs all the same");
+
+	# one that gets its locks ends it
+	$ddl = $c->background($node, 'ALTER TABLE acc ALTER COLUMN bal SET DEFAULT 0') if $point eq 'donor_steady';
+	$holder->query('COMMIT');
+	$holder->quit;
+	if ($point eq 'donor_steady')
+	{
+		is($c->ended($ddl), '', "$point: one that gets its locks goes through");
+		clear();
+		like($c->ended($move), qr/55006: migration was cancelled: ALTER TABLE of "acc"/, "$point: and ends the move");
+	}
+	else
+	{
+		clear();
+		is($c->ended($move), '', "$point: it is carried out");
+		$c->query('s1', "SELECT tessera.move_range('acc', 500, 1500, 's1')");
+	}
+	clean("$point, statements that give up");
 }
 
 # Past the decision: wait for the end, for so long as the setting says.

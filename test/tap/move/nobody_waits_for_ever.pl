@@ -201,7 +201,7 @@ $c->query('s1', "SELECT tessera.move_range('acc', 500, 1500, 's2')") if $owner n
 $c->node('s2')->safe_psql('postgres', 'CREATE DATABASE other');
 $c->node('s2')->safe_psql('other', "BEGIN; CREATE TABLE t (a int); PREPARE TRANSACTION 'forgotten'");
 $session = begin('s1', 's2', undef, $move);
-ok($c->wait_for('s1', "SELECT waiting_for FROM tessera.migrations WHERE state = 'running'", 'prepared transaction "forgotten"', 20),
+ok($c->wait_for('s1', "SELECT waiting_for FROM tessera.migrations WHERE state = 'running'", qr/^prepared transaction "forgotten" of role "/, 20),
 	'a forgotten prepared transaction is named');
 is((meanwhile('a write into the range', 's1', 'UPDATE acc SET bal = bal WHERE k = 1000'))[0], 0, 'it does not wait');
 $c->node('s2')->safe_psql('other', "ROLLBACK PREPARED 'forgotten'");
@@ -213,7 +213,7 @@ $long->query('BEGIN; CREATE TABLE t2 (a int)');
 my $pid = $long->query('SELECT pg_backend_pid()');
 $c->set('s2', 'tessera.migration_timeout' => 1500);
 $session = begin('s1', 's2', undef, $move);
-ok($c->wait_for('s2', $waiting, qr/process $pid$/, 20), 'so is a long transaction of another database');
+ok($c->wait_for('s2', $waiting, qr/process $pid on node "s2" .*database "other"\)$/, 20), 'so is a long transaction of another database');
 like($c->finish($session), qr/process $pid/, 'past tessera.migration_timeout the move fails, and says for whom it waited');
 $long->query('ROLLBACK');
 $long->quit;

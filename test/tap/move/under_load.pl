@@ -236,7 +236,7 @@ my $writer = $c->session('s1');
 	my ($id) = @_;
 	$writer->query_safe('BEGIN; UPDATE acc SET bal = 77 WHERE k = 500');
 	$c->go_on('s1');
-	ok($c->wait_for('s1', "SELECT waiting_for FROM tessera.migrations WHERE id = '$id'", qr/^transaction of process \d+$/),
+	ok($c->wait_for('s1', "SELECT waiting_for FROM tessera.migrations WHERE id = '$id'", qr/^transaction of process \d+ on node "s1"/),
 		'it shows what it waits for');
 	is($c->query('s2', 'UPDATE acc SET bal = 78 WHERE k = 501 RETURNING bal'), '78', 'writers of the range go on meanwhile');
 	$writer->query_safe('COMMIT');

@@ -24,14 +24,13 @@ $c->query('s1', $_) foreach (
 my $move = "SELECT tessera.move_range('t', 501, 801, 's3')";
 my $DONOR = "SELECT waiting_for FROM tessera.stat_progress_migration WHERE side = 'donor'";
 
-# A session that holds a lock of the table, which is one of all nodes; its process on a node.
+# A session that holds a lock of the table, which is one of all nodes; its process on its own node.
 sub holder
 {
-	my ($node, $mode) = @_;
+	my ($mode) = @_;
 	my $session = $c->session('s1');
 	$session->query("BEGIN; LOCK TABLE t IN $mode MODE");
-	my ($word) = map { ucfirst lc } $mode =~ s/ //r;
-	return ($session, $c->query($node, "SELECT pid FROM pg_locks WHERE relation = 't'::regclass AND lower(mode) = lower('${word}Lock') AND granted"));
+	return ($session, $session->query('SELECT pg_backend_pid()'));
 }
 
 sub set
@@ -50,9 +49,9 @@ sub paused
 }
 
 # On the donor, before anything of it is read.
-my ($other, $pid) = holder('s2', 'ACCESS EXCLUSIVE');
+my ($other, $pid) = holder('ACCESS EXCLUSIVE');
 my $session = $c->begin('s1', $move);
-ok($c->wait_for('s2', $DONOR, "lock of a table: transaction of process $pid", 10), 'the donor names who holds the table');
+ok($c->wait_for('s2', $DONOR, qr/^lock of a table: transaction of process $pid on node "s1"/, 10), 'the donor names who holds the table');
 my $error = $c->finish($session);
 like($error, qr/55P03: *table "t" is locked by others/, 'the move fails');
 like($error, qr/DETAIL: *Waited 2000 ms for: transaction of process $pid/, 'with the name of who holds it') or diag $error;
@@ -64,9 +63,10 @@ ok($c->wait_for('s1', "SELECT count(*) FROM tessera.migration WHERE state = 'run
 $c->query('s3', "SELECT tessera_test.injection_set('recipient_registered', 'pause')");
 $session = $c->begin('s1', $move);
 paused('s3', 'recipient_registered');
-($other, $pid) = holder('s3', 'SHARE');
+($other, $pid) = holder('SHARE');
 $c->query('s3', 'SELECT tessera_test.injection_clear()');
-ok($c->wait_for('s2', $DONOR, "recipient: lock of a table: transaction of process $pid", 10), 'the recipient names who holds the table');
+ok($c->wait_for('s2', $DONOR, qr/^recipient: lock of a table: transaction of process $pid on node "s1"/, 10),
+	'the recipient names who holds the table');
 is(($c->psql('s2', 'BEGIN; LOCK TABLE t IN SHARE MODE NOWAIT; ROLLBACK'))[0], 0, 'nobody stands behind the move');
 $error = $c->finish($session);
 like($error, qr/55P03: *table "t" is locked by others/, 'the move fails');

@@ -33,7 +33,7 @@ my $done = 0;
 sub load
 {
 	my ($what, $then) = @_;
-	my $load = $c->pgbench_start(nodes => [ 's1', 'r1' ], scripts => \%scripts, clients => 4, seconds => 60);
+	my $load = $c->pgbench_start(nodes => [ 's1', 'r1' ], scripts => \%scripts, clients => 4, seconds => 600);
 	my $before = $c->query('s1', 'SELECT sum(n) FROM counter');
 	ok($c->wait_for('s1', "SELECT sum(n) > $before + 30 FROM counter", 't'), 'the load runs');
 	$then->();

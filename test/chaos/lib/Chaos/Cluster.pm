@@ -20,7 +20,8 @@ our %SETTINGS = (
 	'tessera.snapshot_reads' => 'on',
 	'tessera.orphan_cleanup_delay' => 50,
 	'tessera.migration_batch_size' => 8,
-	'tessera.migration_timeout' => '30s',
+	# as long as anything may take on this machine, by a quarter
+	'tessera.migration_timeout' => int($PostgreSQL::Test::Utils::timeout_default / 4) . 's',
 	# as users have it: attempts that overrun it belong to the chaos
 	'tessera.critical_section_budget' => 50,
 	'tessera.connect_timeout' => '5s',

@@ -292,7 +292,8 @@ sub _final
 	return (\%final, @findings);
 }
 
-sub _migrations
+# Those that have ended, as the config node has them: {started, finished, state, pause, error}.
+sub migrations
 {
 	my ($self) = @_;
 	my $rows = $self->{cluster}->query('s1',
@@ -309,7 +310,7 @@ sub report
 	my @notes = @{ $self->{notes} };
 	splice @notes, 0, -1 if @notes > 1;
 	push @notes, Chaos::Operator::lines($self->{operations}), Chaos::Balance::lines($self->{cluster}) if $self->{balancer};
-	return Chaos::Report::lines(records => $self->{records}, changes => $self->{changes}, migrations => [ $self->_migrations ],
+	return Chaos::Report::lines(records => $self->{records}, changes => $self->{changes}, migrations => [ $self->migrations ],
 		faults => $self->{begun},
 		notes => \@notes);
 }
