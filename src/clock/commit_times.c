@@ -448,12 +448,9 @@ typedef struct Cut
 {
 	Snapshot	snapshot;
 	const TesseraCutRequest *request;
+	TesseraCutResult *result;
 	int			database;
-	TransactionId *hidden;
-	int			nhidden;
-	int			room;
-	TransactionId waits[TESSERA_CUT_WAITS];
-	int			nwaits;
+	int			room;			/* for what is hidden */
 	TransactionId own[TESSERA_CUT_WAITS];	/* found in slots of backends: what stands in one of prepared transactions says less */
 	int			nown;
 	bool		late;			/* a client has prepared one since it was asked for */
@@ -462,12 +459,15 @@ typedef struct Cut
 static void
 hide(Cut *cut, TransactionId xid)
 {
-	if (cut->nhidden == cut->room)
+	TesseraCutResult *result = cut->result;
+
+	if (result->nhidden == cut->room)
 	{
-		cut->room = Max(64, cut->room * 2);
-		cut->hidden = cut->hidden == NULL ? palloc(sizeof(TransactionId) * cut->room) : repalloc(cut->hidden, sizeof(TransactionId) * cut->room);
+		Size		size = sizeof(TransactionId) * (cut->room = Max(64, cut->room * 2));
+
+		result->hidden = result->hidden == NULL ? palloc(size) : repalloc(result->hidden, size);
 	}
-	cut->hidden[cut->nhidden++] = xid;
+	result->hidden[result->nhidden++] = xid;
 }
 
 /* With the slot's lock held exclusively. false: it has become visible meanwhile. */
@@ -501,8 +501,8 @@ wait_for(Cut *cut, int slot, TransactionId xid)
 		return TransactionIdIsInProgress(xid);
 	if (is_unnamed(cut, slot, xid))
 		cut->late = true;
-	else if (cut->nwaits < TESSERA_CUT_WAITS)
-		cut->waits[cut->nwaits++] = xid;
+	else if (cut->result->nwaits < TESSERA_CUT_WAITS)
+		cut->result->waits[cut->result->nwaits++] = xid;
 	return true;
 }
 
@@ -515,9 +515,18 @@ known_from_backend(const Cut *cut, TransactionId xid)
 	return false;
 }
 
+/* What is to be done about a commit that may be at the time or before, and is not in the snapshot. */
+typedef enum Settled
+{
+	SETTLED,					/* nothing: it will be later, or nobody waits for it */
+	SETTLED_AT_END,				/* its end is waited for */
+	SETTLED_OPEN,				/* the caller keeps an eye on it */
+	UNSETTLED					/* it is going on just now: take the snapshot again */
+} Settled;
+
 /* With the slot's lock held. A client has all the time in the world: only what is decided is waited for. */
-static bool
-prepared_must_wait(const Cut *cut, int slot, TransactionId xid)
+static Settled
+settle_prepared(const Cut *cut, int slot, TransactionId xid)
 {
 	ListCell   *cell;
 
@@ -526,28 +535,29 @@ prepared_must_wait(const Cut *cut, int slot, TransactionId xid)
 		const TesseraDoubt *doubt = lfirst(cell);
 
 		if (doubt->decided != TESSERA_DECIDED_UNKNOWN && strcmp(doubt->gid, gids[slot - first_prepared()]) == 0)
-			return doubt->decided == TESSERA_DECIDED;
+			return doubt->decided == TESSERA_DECIDED ? SETTLED_AT_END : SETTLED;
 	}
-	return times->slots[slot].state == SLOT_PREPARED || is_unnamed(cut, slot, xid);
+	if (times->slots[slot].state == SLOT_CLIENT)
+		return is_unnamed(cut, slot, xid) ? SETTLED_AT_END : SETTLED;
+	return list_member_int(cut->request->named, (int) xid) ? SETTLED_OPEN : SETTLED_AT_END;
 }
 
-/* One that may be committed at the time or before, and is not in the snapshot. false: take the snapshot again. */
-static bool
-settle(Cut *cut, int slot, TransactionId xid, bool *must_wait)
+static Settled
+settle(Cut *cut, int slot, TransactionId xid)
 {
 	Slot	   *entry = &times->slots[slot];
-	bool		settled = true;
+	Settled		settled = SETTLED;
 
-	*must_wait = false;
 	LWLockAcquire(lock_of(slot), LW_EXCLUSIVE);
 	if (xid_in(slot) != xid)
-		settled = slot >= first_prepared(); /* gone: into the ring, or rolled back; of a prepared one the backend's slot tells */
+		/* gone: into the ring, or rolled back; of a prepared one the backend's slot tells */
+		settled = slot >= first_prepared() ? SETTLED : UNSETTLED;
 	else if (entry->database != cut->database || entry->time > cut->request->time)
 		;
 	else if (entry->state == SLOT_COMMITS)
-		settled = push(entry, xid);
+		settled = push(entry, xid) ? SETTLED : UNSETTLED;
 	else
-		*must_wait = slot < first_prepared() || prepared_must_wait(cut, slot, xid);
+		settled = slot < first_prepared() ? SETTLED_AT_END : settle_prepared(cut, slot, xid);
 	LWLockRelease(lock_of(slot));
 	return settled;
 }
@@ -572,7 +582,7 @@ look_at_slots(Cut *cut)
 	for (int slot = 0; slot < number_of_slots(); slot++)
 	{
 		TransactionId xid = xid_in(slot);
-		bool		must_wait;
+		Settled		settled;
 
 		if (xid == InvalidTransactionId || TransactionIdIsCurrentTransactionId(xid))
 			continue;
@@ -584,10 +594,11 @@ look_at_slots(Cut *cut)
 		}
 		if (slot >= first_prepared() && known_from_backend(cut, xid))
 			continue;
-		if (!settle(cut, slot, xid, &must_wait))
+		settled = settle(cut, slot, xid);
+		if (settled == UNSETTLED || (settled == SETTLED_AT_END && !wait_for(cut, slot, xid)))
 			return false;
-		if (must_wait && !wait_for(cut, slot, xid))
-			return false;
+		if (settled == SETTLED_OPEN)
+			cut->result->open = lappend_int(cut->result->open, (int) xid);
 		if (slot < first_prepared() && cut->nown < TESSERA_CUT_WAITS)
 			cut->own[cut->nown++] = xid;
 	}
@@ -641,23 +652,42 @@ look_at_ring(Cut *cut)
 }
 
 TesseraCut
-tessera_commit_cut(Snapshot snapshot, const TesseraCutRequest *request, TransactionId **hidden, int *n, TransactionId *waits, int *nwaits)
+tessera_commit_cut(Snapshot snapshot, const TesseraCutRequest *request, TesseraCutResult *result)
 {
-	Cut			cut = {.snapshot = snapshot, .request = request, .database = tessera_database_slot()};
-	TesseraCut	result;
+	Cut			cut = {.snapshot = snapshot, .request = request, .result = result, .database = tessera_database_slot()};
+	TesseraCut	made;
 
+	memset(result, 0, sizeof(*result));
 	pg_memory_barrier();
-	result = look_at_slots(&cut) ? look_at_ring(&cut) : TESSERA_CUT_AGAIN;
-	if (result == TESSERA_CUT_MADE && cut.nwaits > 0)
-		result = TESSERA_CUT_WAIT;
+	made = look_at_slots(&cut) ? look_at_ring(&cut) : TESSERA_CUT_AGAIN;
+	if (made == TESSERA_CUT_MADE && result->nwaits > 0)
+		made = TESSERA_CUT_WAIT;
 	if (cut.late)
-		result = TESSERA_CUT_LATE;
+		made = TESSERA_CUT_LATE;
 	/* parallel workers have room for no more */
-	if (result == TESSERA_CUT_MADE && (int) snapshot->xcnt + cut.nhidden > GetMaxSnapshotXidCount())
-		result = TESSERA_CUT_LATE;
-	*hidden = cut.hidden;
-	*n = cut.nhidden;
-	memcpy(waits, cut.waits, sizeof(TransactionId) * cut.nwaits);
-	*nwaits = cut.nwaits;
-	return result;
+	if (made == TESSERA_CUT_MADE && (int) snapshot->xcnt + result->nhidden > GetMaxSnapshotXidCount())
+		made = TESSERA_CUT_LATE;
+	return made;
+}
+
+bool
+tessera_commit_time_of(TransactionId xid, uint64 position, TesseraTime *time)
+{
+	uint64		end;
+
+	/* from the slot of who has committed it, it goes into the ring */
+	if (tessera_commit_taken(xid, time))
+		return true;
+	end = tessera_commit_position();
+	for (uint64 place = end - position > RING_SIZE ? end - RING_SIZE : position; place < end; place++)
+	{
+		RingEntry	entry;
+
+		if (read_ring(place, &entry) > 0 && entry.xid == xid && entry.database == tessera_database_slot())
+		{
+			*time = entry.time;
+			return true;
+		}
+	}
+	return false;
 }

@@ -113,14 +113,28 @@ typedef struct TesseraCutRequest
 	void	   *arg;
 	List	   *doubts;			/* of TesseraDoubt: of these it is known */
 	List	   *clients;		/* of xids (integers): those of clients that were named when it was asked for; with another one it is late */
+	List	   *named;			/* of xids (integers): they were named, too, and if nothing is known of them they are not waited for */
 } TesseraCutRequest;
 
+typedef struct TesseraCutResult
+{
+	TransactionId *hidden;		/* palloc'd: top-level ids of what the snapshot sees and is later than the time */
+	int			nhidden;
+	TransactionId waits[TESSERA_CUT_WAITS]; /* these must be waited for */
+	int			nwaits;
+	List	   *open;			/* of xids (integers): left open, not in the snapshot */
+} TesseraCutResult;
+
 /*
- * What of a snapshot, taken after the clock was raised to the time, is later than it: palloc'd array of top-level transaction ids, n of them; and
- * those that must be waited for, at most TESSERA_CUT_WAITS. Makes commits that are under way later than the time, where that is possible.
+ * What must be done to a snapshot, taken after the clock was raised to the time, that it be as of this time. Makes commits that are under way later
+ * than it, where that is possible.
  */
-extern TesseraCut tessera_commit_cut(Snapshot snapshot, const TesseraCutRequest *request, TransactionId **hidden, int *n, TransactionId *waits,
-									 int *nwaits);
+extern TesseraCut tessera_commit_cut(Snapshot snapshot, const TesseraCutRequest *request, TesseraCutResult *result);
+
+/*
+ * The time of a transaction that has committed since the ring stood at the position, and can be seen. false: it is not known any more.
+ */
+extern bool tessera_commit_time_of(TransactionId xid, uint64 position, TesseraTime *time);
 
 extern void tessera_commit_times_init(void);	/* from _PG_init */
 

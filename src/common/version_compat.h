@@ -280,9 +280,11 @@ extern bool tessera_before_delete(EState *estate, ResultRelInfo *result, HeapTup
 #if PG_VERSION_NUM >= 180000
 #define TESSERA_RUN_PARAMETERS QueryDesc *query, ScanDirection direction, uint64 count
 #define TESSERA_RUN_ARGUMENTS query, direction, count
+#define TESSERA_RUN_WITHOUT_WORKERS() (query->already_executed = true)
 #else
 #define TESSERA_RUN_PARAMETERS QueryDesc *query, ScanDirection direction, uint64 count, bool execute_once
 #define TESSERA_RUN_ARGUMENTS query, direction, count, execute_once
+#define TESSERA_RUN_WITHOUT_WORKERS() (execute_once = false)
 #endif
 
 /* ---- messages ---- */

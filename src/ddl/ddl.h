@@ -27,6 +27,9 @@ extern TesseraUtilityHandler tessera_copy_handler;
 /* After a COPY that has run here or on other nodes: brings what it wrote to copies of replicated tables; set by init.c. */
 extern void (*tessera_copy_done) (void);
 
+/* The transaction takes over another one's snapshot. In executor/, set by init.c. */
+extern void (*tessera_snapshot_imported) (void);
+
 /* ANALYZE: in statistics/, set by init.c. */
 extern TesseraUtilityHandler tessera_analyze_handler;
 

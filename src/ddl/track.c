@@ -680,6 +680,9 @@ write_renamed_schema(RenameStmt *statement)
 	values[0] = NameGetDatum(&names[0]);
 	values[1] = NameGetDatum(&names[1]);
 	run("UPDATE tessera.cluster_table SET schema_name = $2 WHERE schema_name = $1", SPI_OK_UPDATE, 2, types, values);
+	/* a refresh, that was answered before a renaming and waited for its end, may have left a row that nothing has any more */
+	run("DELETE FROM tessera.schema_placement WHERE schema_name = $2 AND EXISTS (SELECT FROM tessera.schema_placement WHERE schema_name = $1)",
+		SPI_OK_DELETE, 2, types, values);
 	run("UPDATE tessera.schema_placement SET schema_name = $2 WHERE schema_name = $1", SPI_OK_UPDATE, 2, types, values);
 	run("UPDATE tessera.sequence_fence SET schema_name = $2 WHERE schema_name = $1", SPI_OK_UPDATE, 2, types, values);
 }

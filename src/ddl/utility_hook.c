@@ -144,6 +144,7 @@ static bool replicate_ddl = true;
 
 TesseraUtilityHandler tessera_copy_handler = NULL;
 void		(*tessera_copy_done) (void) = NULL;
+void		(*tessera_snapshot_imported) (void) = NULL;
 TesseraUtilityHandler tessera_analyze_handler = NULL;
 
 /* Databases, tablespaces, large objects and configuration parameters are not the cluster's; roles are the servers'. */
@@ -504,6 +505,13 @@ run_notify(TesseraUtility *utility)
 	tessera_notify_ran(notify->conditionname, notify->payload);
 }
 
+static bool
+imports_snapshot(Node *statement)
+{
+	return IsA(statement, VariableSetStmt) && ((VariableSetStmt *) statement)->kind == VAR_SET_MULTI &&
+		strcmp(((VariableSetStmt *) statement)->name, "TRANSACTION SNAPSHOT") == 0;
+}
+
 static void
 utility_hook(PlannedStmt *statement, const char *text, bool read_only, ProcessUtilityContext context, ParamListInfo params,
 			 QueryEnvironment *environment, DestReceiver *receiver, QueryCompletion *completion)
@@ -534,6 +542,8 @@ utility_hook(PlannedStmt *statement, const char *text, bool read_only, ProcessUt
 	}
 	if (IsA(statement->utilityStmt, ListenStmt))
 		tessera_listen_check(&utility);
+	if (tessera_snapshot_imported != NULL && imports_snapshot(statement->utilityStmt))
+		tessera_snapshot_imported();
 	if (IsA(statement->utilityStmt, DropdbStmt))
 		tessera_ddl_check_drop_database(&utility);
 	if (IsTransactionState())

@@ -32,10 +32,13 @@
 #include "utils/lsyscache.h"
 #include "utils/regproc.h"
 #include "utils/rls.h"
+#include "utils/snapmgr.h"
 #include "utils/uuid.h"
 
 #include "common/version_compat.h"
 #include "executor/copy.h"
+#include "executor/cut.h"
+#include "executor/open_doubts.h"
 #include "executor/shard_check.h"
 #include "session/internal_connection.h"
 
@@ -227,6 +230,20 @@ may_copy_here(const TesseraRouting *routing, Oid relid)
 	return tessera_shard_check_table(relid, &routed) == TESSERA_ACCEPTED;
 }
 
+/* The server reads the table here by itself, under the snapshot at hand, past the executor. */
+static bool
+leave_to_server(const CopyStmt *statement, const TesseraRouting *routing, Oid relid)
+{
+	Snapshot	snapshot = ActiveSnapshotSet() ? GetActiveSnapshot() : NULL;
+
+	if (statement->is_from)
+		return false;
+	if (tessera_cut_begins())
+		tessera_cut_transaction(routing, 0, NULL, NULL, snapshot);
+	tessera_open_doubts_check(list_make1_oid(relid));
+	return false;
+}
+
 bool
 tessera_copy_statement(TesseraUtility *utility)
 {
@@ -242,12 +259,12 @@ tessera_copy_statement(TesseraUtility *utility)
 		return false;
 	table = tessera_routing_table(routing, relid);
 	if (table != NULL && table->replicated && !statement->is_from)
-		return false;			/* the copy here is whole */
+		return leave_to_server(statement, routing, relid);	/* the copy here is whole */
 	if (table == NULL)
 		refuse_partition(routing, relid);
 	if (table == NULL || (table->group < 0 && table->node_id == routing->self &&
 						  (table->placement_group < 0 || (statement->is_from && may_copy_here(routing, relid)))))
-		return false;
+		return leave_to_server(statement, routing, relid);
 	if (tessera_internal_connection() && (statement->is_from || table->group >= 0 || table->node_id != routing->self))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),

@@ -34,8 +34,11 @@
 #include "executor/questions.h"
 #include "transaction/cluster_time.h"
 #include "transaction/participant.h"
+#include "transport/connection_slots.h"
 
 bool		tessera_snapshot_reads = false;
+
+static int	snapshot_timeout = 2000;
 
 typedef struct AskedNode
 {
@@ -49,6 +52,8 @@ typedef struct TransactionCut
 	LocalTransactionId transaction;
 	TesseraTime time;			/* 0: nobody was asked */
 	List	   *asked;			/* of AskedNode *, in TopTransactionContext */
+	bool		beginning;		/* they are being asked */
+	bool		imported;		/* its snapshot is another one's */
 } TransactionCut;
 
 static TransactionCut of_transaction = {InvalidLocalTransactionId};
@@ -145,30 +150,6 @@ send_ask(TesseraQuestion *ask, const TesseraCutNodes *nodes, int32 node_id, uint
 	return true;
 }
 
-/* The same; a node that is only asked in case it is needed later, and cannot be reached, is left out. */
-static bool
-send_or_skip(TesseraQuestion *ask, const TesseraCutNodes *nodes, int i, uint64 statement)
-{
-	MemoryContext context = CurrentMemoryContext;
-	volatile bool sent = false;
-
-	if (i < nodes->n - nodes->nspare)
-		return send_ask(ask, nodes, nodes->node_ids[i], statement);
-	PG_TRY();
-	{
-		sent = send_ask(ask, nodes, nodes->node_ids[i], statement);
-	}
-	PG_CATCH();
-	{
-		if (!tessera_error_is_unreachable(geterrcode()))
-			PG_RE_THROW();
-		MemoryContextSwitchTo(context);
-		FlushErrorState();
-	}
-	PG_END_TRY();
-	return sent;
-}
-
 static TesseraTime
 read_time(const char *text)
 {
@@ -205,12 +186,241 @@ read_ask(const TesseraQuestion *ask, TesseraCutMoment *moment)
 	return newest != 0;
 }
 
+/* ---- those that cannot be reached ---- */
+
+/* That were asked for statements of the transaction with this id. */
+typedef struct LeftOut
+{
+	LocalTransactionId transaction;
+	List	   *statements;		/* of palloc'd numbers, in TopTransactionContext; as long as */
+	List	   *nodes;			/* the list of their nodes */
+} LeftOut;
+
+static LeftOut left_out = {InvalidLocalTransactionId};
+
+static void
+leave_out(TesseraCutNodes *nodes, int32 node_id, uint64 statement)
+{
+	MemoryContext before = MemoryContextSwitchTo(TopTransactionContext);
+	uint64	   *number = palloc(sizeof(uint64));
+
+	if (left_out.transaction != tessera_proc_lxid(MyProc))
+		left_out = (LeftOut) {.transaction = tessera_proc_lxid(MyProc)};
+	*number = statement;
+	left_out.statements = lappend(left_out.statements, number);
+	left_out.nodes = lappend_int(left_out.nodes, node_id);
+	MemoryContextSwitchTo(before);
+	nodes->left_out = bms_add_member(nodes->left_out, node_id);
+}
+
+void
+tessera_cut_require(const TesseraRouting *routing, int32 node_id, uint64 statement)
+{
+	ListCell   *number;
+	ListCell   *node;
+
+	if (left_out.transaction != tessera_proc_lxid(MyProc))
+		return;
+	forboth(number, left_out.statements, node, left_out.nodes)
+		if (*(uint64 *) lfirst(number) == statement && lfirst_int(node) == node_id)
+			ereport(ERROR,
+					(errcode(ERRCODE_CONNECTION_FAILURE),
+					 errmsg("node \"%s\" could not be reached when the statement began", NameStr(tessera_routing_node(routing, node_id)->name)),
+					 errhint("Run the statement again.")));
+}
+
+/* Sends the question. false: nothing was sent. */
+static bool
+ask_or_leave_out(TesseraQuestion *ask, TesseraCutNodes *nodes, int32 node_id, uint64 statement)
+{
+	MemoryContext context = CurrentMemoryContext;
+	volatile bool sent = false;
+
+	if (!nodes->lenient)
+		return send_ask(ask, nodes, node_id, statement);
+	PG_TRY();
+	{
+		sent = send_ask(ask, nodes, node_id, statement);
+	}
+	PG_CATCH();
+	{
+		if (!tessera_error_is_unreachable(geterrcode()))
+			PG_RE_THROW();
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+		memset(ask, 0, sizeof(TesseraQuestion));
+		leave_out(nodes, node_id, statement);
+	}
+	PG_END_TRY();
+	return sent;
+}
+
+/* ---- those that a transaction does not need yet ---- */
+
+/* One of the shards that are only asked in case they are needed later. */
+typedef struct Spare
+{
+	const TesseraCutNodes *nodes;
+	int32		node_id;
+	TesseraQuestion *ask;
+	const TesseraCutMoment *moment;
+	bool		sent;
+} Spare;
+
+static void
+ask_spare(Spare *spare)
+{
+	spare->sent = send_ask(spare->ask, spare->nodes, spare->node_id, 0);
+}
+
+/* A node that had so long, in ms, to answer is left alone for a while; with less than that, which anybody can set, it was only not asked. */
+#define ENOUGH_MS 1000
+
+static void
+note_late(int32 node_id, TimestampTz since)
+{
+	if (TimestampDifferenceExceeds(since, GetCurrentTimestamp(), ENOUGH_MS))
+		tessera_node_kept_waiting(node_id);
+}
+
+/* What may be wrong with a node that is not needed: it cannot be reached, or is not one that this node would work with. */
+static bool
+is_no_matter(int sqlerrcode)
+{
+	return tessera_error_is_unreachable(sqlerrcode) || sqlerrcode == ERRCODE_TESSERA_FENCED || sqlerrcode == ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
+}
+
+/* Sends the spare something, in time. false: it cannot be reached then, and is in the transaction no more. */
+static bool
+reach_spare(Spare *spare, void (*send) (Spare *spare), TimestampTz deadline)
+{
+	MemoryContext context = CurrentMemoryContext;
+	TimestampTz since = GetCurrentTimestamp();
+	TimestampTz before = tessera_connections_limit(deadline);
+	volatile bool reached = false;
+
+	if (before != 0 && before < deadline)
+		(void) tessera_connections_limit(before);
+	PG_TRY();
+	{
+		send(spare);
+		reached = true;
+	}
+	PG_CATCH();
+	{
+		int			code = geterrcode();
+
+		(void) tessera_connections_limit(before);
+		if (!is_no_matter(code))
+			PG_RE_THROW();
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+		tessera_participant_let_go(spare->node_id);
+		if (code != ERRCODE_TOO_MANY_CONNECTIONS)
+			note_late(spare->node_id, since);
+	}
+	PG_END_TRY();
+	(void) tessera_connections_limit(before);
+	return reached;
+}
+
+static bool
+is_connected(int32 node_id)
+{
+	TesseraConnection *connection = tessera_connection_find(node_id, 0);
+
+	return connection != NULL && tessera_connection_alive(connection);
+}
+
+/* Whether a spare is asked at all. One that the statement is likely to come to is not left alone. */
+static bool
+is_worth_asking(const TesseraCutNodes *nodes, int32 node_id, TimestampTz deadline)
+{
+	bool		connected = is_connected(node_id);
+
+	if (node_id == nodes->routing->self || (!connected && GetCurrentTimestamp() >= deadline))
+		return false;
+	return bms_is_member(node_id, nodes->likely) || tessera_node_is_at_hand(node_id, connected);
+}
+
+/* Counts in *n how many were asked. */
+static void
+ask_spares(const TesseraCutNodes *nodes, TesseraQuestion *asks, volatile int *n, TimestampTz deadline)
+{
+	for (int i = nodes->n - nodes->nspare; i < nodes->n; i++)
+	{
+		Spare		spare = {.nodes = nodes,.node_id = nodes->node_ids[i],.ask = &asks[*n]};
+
+		if (!is_worth_asking(nodes, spare.node_id, deadline))
+			continue;
+		if (reach_spare(&spare, ask_spare, deadline) && spare.sent)
+			(*n)++;
+		else
+			memset(spare.ask, 0, sizeof(TesseraQuestion));
+	}
+}
+
+/* What has come, and was not read while others were waited for, comes at once. */
+#define GRACE_MS 100
+
+/* Until the deadline, for n spares. Raises nothing but interrupts. */
+static void
+await_spares(const TesseraQuestion *asks, int n, TimestampTz deadline)
+{
+	TesseraConnection **connections = palloc(sizeof(TesseraConnection *) * Max(n, 1));
+
+	for (int i = 0; i < n; i++)
+		connections[i] = asks[i].connection;
+	(void) tessera_connections_await_in_time(connections, n, Max(deadline, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), GRACE_MS)));
+	pfree(connections);
+}
+
+/* Those that have not answered, or not as was hoped for, leave the transaction: they are asked when they are needed. */
+static void
+let_spare_go(TesseraQuestion *ask)
+{
+	int32		node_id = tessera_connection_node(ask->connection);
+
+	tessera_questions_end(ask, 1);
+	tessera_participant_let_go(node_id);
+}
+
+static void
+hear_spares(TesseraQuestion *asks, int n, TimestampTz since, TimestampTz deadline, TesseraCutMoment *moment)
+{
+	await_spares(asks, n, deadline);
+	for (int i = 0; i < n; i++)
+	{
+		int32		node_id = tessera_connection_node(asks[i].connection);
+		bool		late = !asks[i].command.done && tessera_connection_alive(asks[i].connection);
+
+		if (asks[i].answer != NULL && read_ask(&asks[i], moment))
+			tessera_node_is_back(node_id);
+		else
+			let_spare_go(&asks[i]);
+		if (late)
+			note_late(node_id, since);
+	}
+}
+
+/* How long spares are waited for, from now on: not so long that the statement fails for it. */
+static TimestampTz
+spares_deadline(void)
+{
+	int			timeout = StatementTimeout > 0 ? Min(snapshot_timeout, StatementTimeout / 2) : snapshot_timeout;
+
+	return TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout);
+}
+
+/* ---- all of them ---- */
+
 /* All of them, and what this node itself answers. The moment's time is the newest that any has seen. */
 static bool
-ask_nodes(const TesseraCutNodes *nodes, uint64 statement, bool own, TesseraCutAsk *here, TesseraCutMoment *moment)
+ask_nodes(TesseraCutNodes *nodes, uint64 statement, bool own, TesseraCutAsk *here, TesseraCutMoment *moment)
 {
 	TesseraQuestion *asks = palloc0(sizeof(TesseraQuestion) * Max(nodes->n, 1));
 	volatile int n = 0;
+	volatile int nspares = 0;
 	bool		agree = true;
 
 	memset(here, 0, sizeof(*here));
@@ -219,18 +429,31 @@ ask_nodes(const TesseraCutNodes *nodes, uint64 statement, bool own, TesseraCutAs
 		moment->time = tessera_cut_ask(here, statement != 0 ? tessera_cut_lock(tables_of(nodes)) : NIL, CurrentResourceOwner, &moment->doubts);
 	PG_TRY();
 	{
-		for (int i = 0; i < nodes->n; i++)
-			if (nodes->node_ids[i] != nodes->routing->self && send_or_skip(&asks[n], nodes, i, statement))
+		TimestampTz since;
+		TimestampTz deadline;
+
+		for (int i = 0; i < nodes->n - nodes->nspare; i++)
+			if (nodes->node_ids[i] != nodes->routing->self && ask_or_leave_out(&asks[n], nodes, nodes->node_ids[i], statement))
 				n++;
+		since = GetCurrentTimestamp();
+		deadline = spares_deadline();
+		ask_spares(nodes, &asks[n], &nspares, deadline);
 		tessera_questions_await(asks, n);
 		for (int i = 0; i < n; i++)
 			agree = read_ask(&asks[i], moment) && agree;
+		if (agree && nspares > 0)
+			hear_spares(&asks[n], nspares, since, deadline, moment);
 	}
-	PG_FINALLY();
+	PG_CATCH();
 	{
-		tessera_questions_end(asks, n);
+		for (int i = n; i < n + nspares; i++)
+			if (!asks[i].command.done)
+				let_spare_go(&asks[i]);
+		tessera_questions_end(asks, nodes->n);
+		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	tessera_questions_end(asks, nodes->n);
 	pfree(asks);
 	if (!agree && own)
 		tessera_cut_release(here);
@@ -238,7 +461,7 @@ ask_nodes(const TesseraCutNodes *nodes, uint64 statement, bool own, TesseraCutAs
 }
 
 bool
-tessera_cut_ask_nodes(const TesseraCutNodes *nodes, uint64 statement, bool own, TesseraCutAsk *here, TesseraCutMoment *moment)
+tessera_cut_ask_nodes(TesseraCutNodes *nodes, uint64 statement, bool own, TesseraCutAsk *here, TesseraCutMoment *moment)
 {
 	if (!ask_nodes(nodes, statement, own, here, moment))
 		return false;
@@ -296,7 +519,8 @@ tessera_cut_settle_nodes(const TesseraCutNodes *nodes, uint64 statement, const T
 	PG_TRY();
 	{
 		for (int i = 0; i < nodes->n; i++)
-			if (nodes->node_ids[i] != nodes->routing->self && send_settle(&settles[n], nodes, nodes->node_ids[i], statement, moment))
+			if (nodes->node_ids[i] != nodes->routing->self && !bms_is_member(nodes->node_ids[i], nodes->left_out) &&
+				send_settle(&settles[n], nodes, nodes->node_ids[i], statement, moment))
 				n++;
 		tessera_questions_await(settles, n);
 		for (int i = 0; i < n; i++)
@@ -409,22 +633,40 @@ raise_too_late(const TesseraNode *node)
 			 errhint("Retry the transaction.")));
 }
 
-/* They make their snapshots those of the time, at once: what they need for it is not kept for ever. */
+/* The node makes its snapshot that of the moment, at once: what it needs for that is not kept for ever. */
 static void
-tell_nodes(const TesseraRouting *routing, const int32 *node_ids, int n, const TesseraCutMoment *moment)
+tell_node(const TesseraRouting *routing, int32 node_id, const TesseraCutMoment *moment)
 {
 	TesseraCommandNeeds needs = {.aside = true,.timeless = true};
+	TesseraConnection *connection;
 
-	for (int i = 0; i < n; i++)
+	if (node_id == routing->self || !tessera_participant_joined_by(node_id, tessera_participants_joins()))
+		return;
+	connection = tessera_participant(routing, node_id, &needs);
+	tessera_cut_tell(connection, node_id, moment);
+	tessera_connection_sync(connection);
+	note_asked(node_id);
+}
+
+static void
+tell_spare(Spare *spare)
+{
+	tell_node(spare->nodes->routing, spare->node_id, spare->moment);
+}
+
+static void
+tell_nodes(const TesseraCutNodes *nodes, const TesseraCutMoment *moment)
+{
+	TimestampTz deadline = spares_deadline();
+
+	for (int i = 0; i < nodes->n; i++)
 	{
-		TesseraConnection *connection;
+		Spare		spare = {.nodes = nodes,.node_id = nodes->node_ids[i],.moment = moment};
 
-		if (node_ids[i] == routing->self || !tessera_participant_joined_by(node_ids[i], tessera_participants_joins()))
-			continue;
-		connection = tessera_participant(routing, node_ids[i], &needs);
-		tessera_cut_tell(connection, node_ids[i], moment);
-		tessera_connection_sync(connection);
-		note_asked(node_ids[i]);
+		if (i < nodes->n - nodes->nspare)
+			tell_node(nodes->routing, nodes->node_ids[i], moment);
+		else
+			(void) reach_spare(&spare, tell_spare, deadline);
 	}
 }
 
@@ -437,40 +679,86 @@ is_among(int32 node_id, const int32 *node_ids, int n)
 	return false;
 }
 
-/* The first: what is needed now, and all other shards that can be reached. */
-static void
-begin_cut(const TesseraRouting *routing, int n, const int32 *node_ids)
+/* The order in which nodes are asked; those of the first kind are needed. */
+typedef enum Need
 {
+	NEED_HELD,					/* it is in the transaction already, or keeps locks of this session: its connection stays */
+	NEED_LIKELY,				/* the statement may come to it */
+	NEED_CONNECTED,
+	NEED_NONE
+} Need;
+
+static Need
+need_of(const TesseraCutNodes *nodes, int32 node_id)
+{
+	TesseraConnection *connection = tessera_connection_find(node_id, 0);
+
+	if (tessera_participant_joined_by(node_id, tessera_participants_joins()) ||
+		(connection != NULL && tessera_connection_state(connection)->session_locks > 0))
+		return NEED_HELD;
+	if (bms_is_member(node_id, nodes->likely))
+		return NEED_LIKELY;
+	return is_connected(node_id) ? NEED_CONNECTED : NEED_NONE;
+}
+
+/* Behind those that are needed, which are in node_ids, all other shards; in nodes->node_ids, palloc'd. */
+static void
+list_nodes(TesseraCutNodes *nodes, int n, const int32 *node_ids)
+{
+	const TesseraRouting *routing = nodes->routing;
 	int32	   *all = palloc(sizeof(int32) * (routing->nnodes + n + 1));
-	TesseraCutNodes nodes = {.routing = routing,.node_ids = all,.n = n};
-	TesseraCutAsk here;
-	TesseraCutMoment moment;
+
+	memcpy(all, node_ids, sizeof(int32) * n);
+	nodes->n = n;
+	for (Need need = NEED_HELD; need <= NEED_NONE; need++)
+		for (int i = 0; i < routing->nnodes; i++)
+		{
+			const TesseraNode *node = tessera_routing_node_at(routing, i);
+
+			if (!node->is_shard || is_among(node->node_id, node_ids, n) || need_of(nodes, node->node_id) != need)
+				continue;
+			all[nodes->n++] = node->node_id;
+			nodes->nspare += need != NEED_HELD;
+		}
+	nodes->node_ids = all;
+}
+
+/* How often all are asked anew, as too much has happened since the question. */
+#define MOST_QUESTIONS 10
+
+_Noreturn static void
+raise_no_snapshot(const char *why)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("could not serialize access: %s", why),
+			 errhint("Retry the transaction.")));
+}
+
+/* The first: nothing was read yet. */
+static void
+begin_cut(const TesseraRouting *routing, int n, const int32 *node_ids, Bitmapset *likely)
+{
+	TesseraCutNodes nodes = {.routing = routing,.likely = likely};
 
 	tessera_injection("cut_begins");
-	memcpy(all, node_ids, sizeof(int32) * n);
-	for (int i = 0; i < routing->nnodes; i++)
+	list_nodes(&nodes, n, node_ids);
+	for (int turn = 0; turn < MOST_QUESTIONS; turn++)
 	{
-		const TesseraNode *node = tessera_routing_node_at(routing, i);
+		TesseraCutAsk here;
+		TesseraCutMoment moment;
 
-		if (!node->is_shard || is_among(node->node_id, node_ids, n))
-			continue;
-		all[nodes.n++] = node->node_id;
-		nodes.nspare++;
+		/* no tables are named that could be elsewhere: it has none to give */
+		if (!tessera_cut_ask_nodes(&nodes, 0, true, &here, &moment))
+			raise_no_snapshot("a node has no snapshot for the transaction");
+		tell_nodes(&nodes, &moment);
+		if (tessera_cut_take(&here, &moment) != NULL)
+		{
+			of_transaction.time = moment.time;
+			return;
+		}
 	}
-	/* no tables are named that could be elsewhere: it has none to give */
-	if (!tessera_cut_ask_nodes(&nodes, 0, true, &here, &moment))
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("could not serialize access: a node has no snapshot for the transaction"),
-				 errhint("Retry the transaction.")));
-	tell_nodes(routing, all, nodes.n, &moment);
-	if (tessera_cut_take(&here, &moment) == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("could not serialize access: too much was committed while the transaction began"),
-				 errhint("Retry the transaction.")));
-	of_transaction.time = moment.time;
-	pfree(all);
+	raise_no_snapshot("too much was committed while the transaction began");
 }
 
 /* One that the transaction had not come to: its snapshot is taken now. */
@@ -485,23 +773,51 @@ join_cut(const TesseraRouting *routing, int32 node_id)
 		raise_too_late(tessera_routing_node(routing, node_id));
 	moment.time = of_transaction.time;
 	tessera_cut_settle_doubts(&nodes, 0, &moment);
-	tell_nodes(routing, &node_id, 1, &moment);
+	tell_node(routing, node_id, &moment);
+}
+
+static TransactionCut *
+this_transaction(void)
+{
+	if (of_transaction.transaction != tessera_proc_lxid(MyProc))
+		of_transaction = (TransactionCut) {.transaction = tessera_proc_lxid(MyProc)};
+	return &of_transaction;
 }
 
 void
-tessera_cut_transaction(const TesseraRouting *routing, int n, const int32 *node_ids, Snapshot statement)
+tessera_cut_imported(void)
 {
-	if (!IsolationUsesXactSnapshot() || !tessera_snapshot_reads || tessera_internal_connection() || XactDeferrable || IsParallelWorker() ||
-		!has_clock())
-		return;
-	if (of_transaction.transaction != tessera_proc_lxid(MyProc))
-		of_transaction = (TransactionCut) {.transaction = tessera_proc_lxid(MyProc)};
-	if (of_transaction.time == 0)
+	this_transaction()->imported = true;
+}
+
+/* Not of one whose snapshot is another's, or that others have: they would not have the new one. Nor by a query of our own while it begins. */
+bool
+tessera_cut_begins(void)
+{
+	return IsolationUsesXactSnapshot() && tessera_snapshot_reads && !tessera_internal_connection() && !XactDeferrable && !IsParallelWorker() &&
+		this_transaction()->time == 0 && !of_transaction.imported && !of_transaction.beginning && !XactHasExportedSnapshots() && has_clock();
+}
+
+void
+tessera_cut_transaction(const TesseraRouting *routing, int n, const int32 *node_ids, Bitmapset *likely, Snapshot statement)
+{
+	if (tessera_cut_begins())
 	{
-		begin_cut(routing, n, node_ids);
+		of_transaction.beginning = true;
+		PG_TRY();
+		{
+			begin_cut(routing, n, node_ids, likely);
+		}
+		PG_FINALLY();
+		{
+			of_transaction.beginning = false;
+		}
+		PG_END_TRY();
 		if (statement != NULL && statement != GetTransactionSnapshot())
 			tessera_cut_copy(statement, GetTransactionSnapshot());
 	}
+	if (!IsolationUsesXactSnapshot() || this_transaction()->time == 0)
+		return;
 	for (int i = 0; i < n; i++)
 		if (node_ids[i] != routing->self && !was_asked(node_ids[i]))
 			join_cut(routing, node_ids[i]);
@@ -513,4 +829,7 @@ tessera_cut_init(void)
 	DefineCustomBoolVariable("tessera.snapshot_reads", "Statements that read several nodes see one moment of the cluster.",
 							 "It costs a round trip where writes over several nodes are under way. If off, each node shows its newest state.",
 							 &tessera_snapshot_reads, false, PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("tessera.snapshot_timeout", "How long a transaction at REPEATABLE READ waits for shards that it does not read yet.",
+							"They are asked for its snapshot with the first statement. One that does not answer in time is asked when it is needed.",
+							&snapshot_timeout, 2000, 1, INT_MAX / 1000, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
 }

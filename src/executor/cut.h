@@ -12,6 +12,7 @@
 
 #include "postgres.h"
 #include "executor/execdesc.h"
+#include "nodes/bitmapset.h"
 
 #include "clock/time_value.h"
 #include "executor/cut_snapshot.h"
@@ -33,8 +34,11 @@ typedef struct TesseraCutNodes
 	List	   *copies;			/* OidList: replicated ones, of which each node reads its copy */
 	int			n;
 	const int32 *node_ids;		/* this one may be among them */
-	int			nspare;			/* so many, the last ones, need not be reached */
+	int			nspare;			/* so many, the last ones, need not answer in time (tessera.snapshot_timeout) */
 	bool		few_rows;		/* of each comes little: the work is done there */
+	bool		lenient;		/* the statement may not come to all: who cannot be reached is left out, in left_out */
+	Bitmapset  *left_out;
+	Bitmapset  *likely;			/* of the spares, those that the statement may come to */
 } TesseraCutNodes;
 
 /*
@@ -42,7 +46,10 @@ typedef struct TesseraCutNodes
  * keeps meanwhile; its part is asked for, too, if own. Waits for the answers. false: one of them routes the tables otherwise: nothing is kept, route
  * again.
  */
-extern bool tessera_cut_ask_nodes(const TesseraCutNodes *nodes, uint64 statement, bool own, TesseraCutAsk *here, TesseraCutMoment *moment);
+extern bool tessera_cut_ask_nodes(TesseraCutNodes *nodes, uint64 statement, bool own, TesseraCutAsk *here, TesseraCutMoment *moment);
+
+/* ERROR 08006 if the node was left out of what was asked for the statement: it must not read there, with a moment of its own. */
+extern void tessera_cut_require(const TesseraRouting *routing, int32 node_id, uint64 statement);
 
 /* In front of a fragment of the statement: the node makes its snapshot that of the moment. */
 extern void tessera_cut_tell(TesseraConnection *connection, int32 node_id, const TesseraCutMoment *moment);
@@ -66,11 +73,18 @@ extern bool tessera_cut_choose(const TesseraCutNodes *nodes, bool own, TesseraCu
 extern void tessera_cut_meet(TesseraQuestion *meet, const TesseraCutNodes *nodes, int32 node_id, const TesseraCutMoment *moment);
 
 /*
- * At REPEATABLE READ and above, before a node is used: the first time all shards are asked, and the transaction's snapshot here becomes that of their
- * time; statement: the snapshot of the statement at hand, which nothing was read under, becomes it, too (NULL: none). A node that was not asked then
- * must have seen nothing newer: ERROR 40001.
+ * At REPEATABLE READ and above, before nodes are used: the first time all shards are asked, and the transaction's snapshot here becomes that of their
+ * time. Those that are named must answer; of the others those that are likely to be needed (NULL: none) are asked before the rest. statement: the
+ * snapshot of the statement at hand, which nothing was read under, becomes it, too (NULL: none). A node that was not asked then must have seen
+ * nothing newer: ERROR 40001.
  */
-extern void tessera_cut_transaction(const TesseraRouting *routing, int n, const int32 *node_ids, Snapshot statement);
+extern void tessera_cut_transaction(const TesseraRouting *routing, int n, const int32 *node_ids, Bitmapset *likely, Snapshot statement);
+
+/* True if tessera_cut_transaction would begin one. */
+extern bool tessera_cut_begins(void);
+
+/* The transaction's snapshot is another one's (SET TRANSACTION SNAPSHOT): it stays as it is. */
+extern void tessera_cut_imported(void);
 
 extern void tessera_cut_init(void);	/* from _PG_init */
 

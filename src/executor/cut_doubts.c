@@ -14,9 +14,10 @@
 #include "executor/questions.h"
 #include "transaction/participant.h"
 #include "transaction/peek.h"
+#include "transport/connection_slots.h"
 
-/* How long a node is asked, beside the statement, about what clients have prepared. */
-#define CLIENTS_MS 1000
+/* How long a node is asked, beside the statement, about what nobody waits for yet: what clients have prepared, and what a transaction leaves open. */
+#define BRIEF_MS 1000
 
 /* To one coordinator. */
 typedef struct Peek
@@ -27,10 +28,11 @@ typedef struct Peek
 } Peek;
 
 
+/* True for one that the statement needs: whose connection is there to be used. */
 static bool
 takes_part(const TesseraCutNodes *nodes, int32 node_id)
 {
-	for (int i = 0; i < nodes->n; i++)
+	for (int i = 0; i < nodes->n - nodes->nspare; i++)
 		if (nodes->node_ids[i] == node_id)
 			return tessera_participant_joined_by(node_id, tessera_participants_joins());
 	return false;
@@ -118,9 +120,9 @@ is_of_clients(const Peek *peek)
 
 /* The statement does not need the node: whatever goes wrong there, its transactions are as they were, in doubt. */
 static void
-peek_aside(Peek *peek, TesseraTime time)
+peek_aside(Peek *peek, bool of_statement, TesseraTime time)
 {
-	int			timeout = is_of_clients(peek) ? Min(tessera_gate_timeout, CLIENTS_MS) : tessera_gate_timeout;
+	int			timeout = of_statement && !is_of_clients(peek) ? tessera_gate_timeout : Min(tessera_gate_timeout, BRIEF_MS);
 	TesseraCallTarget target = tessera_ask(tessera_within(tessera_on_lane(tessera_to_node(peek->coordinator), TESSERA_LANE_CONTROL), timeout),
 										   TESSERA_TOLERATE_ERRORS);
 	Datum	   *answers;
@@ -129,6 +131,7 @@ peek_aside(Peek *peek, TesseraTime time)
 
 	if (!tessera_call_peek(target, (int64) time, peek->gids.data, &text) || text == NULL)
 		return;
+	tessera_node_is_back(peek->coordinator);
 	answers = tessera_array_of_text(text, INT4OID, &n);
 	note_answers(peek, answers, n);
 }
@@ -188,8 +191,9 @@ tessera_cut_settle_doubts(const TesseraCutNodes *nodes, uint64 statement, Tesser
 			peek_here(peek, moment->time);
 		else if (takes_part(nodes, peek->coordinator))
 			there[nthere++] = peek;
-		else if (tessera_routing_node(nodes->routing, peek->coordinator) != NULL)
-			peek_aside(peek, moment->time);
+		else if (tessera_routing_node(nodes->routing, peek->coordinator) != NULL &&
+				 (statement != 0 || tessera_node_is_at_hand(peek->coordinator, true)))
+			peek_aside(peek, statement != 0, moment->time);
 	}
 	if (nthere > 0)
 		peek_there(nodes, statement, moment->time, there, nthere);

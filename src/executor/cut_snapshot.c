@@ -39,7 +39,9 @@
 #include "common/version_compat.h"
 #include "control/calls.h"
 #include "executor/cut_snapshot.h"
+#include "executor/cut_writers.h"
 #include "executor/executor_settings.h"
+#include "executor/open_doubts.h"
 #include "executor/shard_check.h"
 #include "session/internal_connection.h"
 #include "transaction/cluster_time.h"
@@ -50,71 +52,6 @@
 /* Time for a reservation of the clock, in ms. */
 #define RESERVE_MS 5000
 
-
-/* ---- who concerns a statement ---- */
-
-/* Who may have written the tables that it reads. */
-typedef struct Writers
-{
-	List	   *relids;
-	VirtualTransactionId *holders;	/* of locks for that; NULL: not looked for yet */
-	int			n;
-} Writers;
-
-/*
- * Those at this moment: the locks of whoever was prepared, or has taken its commit time, before the clock was raised to the reader's time are among
- * them.
- */
-static void
-find_writers(Writers *writers)
-{
-	ListCell   *cell;
-
-	writers->holders = palloc(sizeof(VirtualTransactionId));
-	foreach(cell, writers->relids)
-	{
-		VirtualTransactionId *holders;
-		LOCKTAG		tag;
-		int			n;
-
-		SET_LOCKTAG_RELATION(tag, MyDatabaseId, lfirst_oid(cell));
-		holders = GetLockConflicts(&tag, ShareLock, &n);
-		writers->holders = repalloc(writers->holders, sizeof(VirtualTransactionId) * (writers->n + n + 1));
-		memcpy(&writers->holders[writers->n], holders, sizeof(VirtualTransactionId) * n);
-		writers->n += n;
-	}
-}
-
-/* Who holds its locks: of one that is prepared, and is being committed by the process of this slot, its stand-in. */
-static PGPROC *
-find_holder(int proc, TransactionId xid)
-{
-	if (ProcGlobal->allProcs[proc].xid == xid)
-		return &ProcGlobal->allProcs[proc];
-	for (int i = MaxBackends + NUM_AUXILIARY_PROCS; i < MaxBackends + NUM_AUXILIARY_PROCS + max_prepared_xacts; i++)
-		if (ProcGlobal->allProcs[i].xid == xid)
-			return &ProcGlobal->allProcs[i];
-	return NULL;
-}
-
-/* True if the transaction writes one of the statement's tables: in any other it changes nothing that is read. */
-static bool
-writes_what_is_read(int proc, TransactionId xid, void *arg)
-{
-	Writers    *writers = arg;
-	PGPROC	   *of = find_holder(proc, xid);
-	VirtualTransactionId live;
-
-	if (of == NULL)
-		return true;			/* it ends just now: there is nothing to wait for */
-	if (writers->holders == NULL)
-		find_writers(writers);
-	GET_VXID_FROM_PGPROC(live, *of);
-	for (int i = 0; i < writers->n; i++)
-		if (VirtualTransactionIdEquals(writers->holders[i], live))
-			return true;
-	return false;
-}
 
 /* ---- the first step ---- */
 
@@ -134,28 +71,27 @@ tessera_cut_lock(List *relids)
 	return all;
 }
 
-static List *
-clients_among(const List *doubts)
+static void
+note_doubts(TesseraCutAsk *ask, const List *doubts)
 {
 	MemoryContext before = MemoryContextSwitchTo(TopTransactionContext);
-	List	   *clients = NIL;
 	ListCell   *cell;
 
+	ask->clients = ask->named = NIL;
 	foreach(cell, doubts)
 	{
 		const TesseraDoubt *doubt = lfirst(cell);
+		List	  **list = doubt->of_client ? &ask->clients : &ask->named;
 
-		if (doubt->of_client)
-			clients = lappend_int(clients, (int) doubt->xid);
+		*list = lappend_int(*list, (int) doubt->xid);
 	}
 	MemoryContextSwitchTo(before);
-	return clients;
 }
 
 TesseraTime
 tessera_cut_ask(TesseraCutAsk *ask, List *relids, ResourceOwner owner, List **doubts)
 {
-	Writers		writers = {.relids = relids};
+	TesseraWriters writers = {.relids = relids};
 	List	   *found;
 	Snapshot	seen;
 
@@ -172,8 +108,8 @@ tessera_cut_ask(TesseraCutAsk *ask, List *relids, ResourceOwner owner, List **do
 	}
 	else
 		seen = ask->held = RegisterSnapshotOnOwner(GetTransactionSnapshot(), owner);
-	found = tessera_commit_doubts(seen, IsolationUsesXactSnapshot() ? NULL : writes_what_is_read, &writers);
-	ask->clients = clients_among(found);
+	found = tessera_commit_doubts(seen, IsolationUsesXactSnapshot() ? NULL : tessera_writes_what_is_read, &writers);
+	note_doubts(ask, found);
 	*doubts = list_concat(*doubts, found);
 	return tessera_commit_newest(seen);
 }
@@ -185,39 +121,11 @@ tessera_cut_release(TesseraCutAsk *ask)
 		UnregisterSnapshotFromOwner(ask->held, ask->owner);
 	ask->held = NULL;
 	list_free(ask->clients);
-	ask->clients = NIL;
+	list_free(ask->named);
+	ask->clients = ask->named = NIL;
 }
 
 /* ---- the second step ---- */
-
-static void
-say_what_is_waited_for(void *arg)
-{
-	errcontext("waiting for a transaction over several nodes that ends, as its rows may belong to what this statement reads");
-}
-
-/* A lock, so that a deadlock is found. */
-static void
-wait_for_end(TransactionId xid, TimestampTz deadline)
-{
-	ErrorContextCallback context = {.callback = say_what_is_waited_for,.previous = error_context_stack};
-	int			before = LockTimeout;
-	int			left = (int) Max(1, TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline));
-
-	tessera_injection("cut_wait");
-	error_context_stack = &context;
-	PG_TRY();
-	{
-		LockTimeout = before > 0 ? Min(before, left) : left;
-		XactLockTableWait(xid, NULL, NULL, XLTW_None);
-	}
-	PG_FINALLY();
-	{
-		LockTimeout = before;
-	}
-	PG_END_TRY();
-	error_context_stack = context.previous;
-}
 
 /* Room that the lists of `from` and n more take, in bytes. */
 static Size
@@ -271,6 +179,17 @@ make_copy(Snapshot from, Snapshot held, const TransactionId *hidden, int n, Reso
 	return RegisterSnapshotOnOwner(copy, owner);
 }
 
+/* The transaction's own becomes the one that is as of the moment. */
+static Snapshot
+change_own(Snapshot now, const TesseraCutResult *result)
+{
+	Snapshot	own = GetTransactionSnapshot();
+
+	set_lists(own, now, result->hidden, result->nhidden, MemoryContextAlloc(TopTransactionContext, lists_size(now, result->nhidden)));
+	own->snapXactCompletionCount = next_serial();
+	return own;
+}
+
 void
 tessera_cut_copy(Snapshot to, Snapshot from)
 {
@@ -295,41 +214,39 @@ tessera_cut_take(TesseraCutAsk *ask, const TesseraCutMoment *moment)
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_gate_timeout);
 	bool		whole = IsolationUsesXactSnapshot();
 
-	if (!whole)
-		request.concerns = writes_what_is_read;
+	/* which tables a transaction is going to read is not known: each of its statements looks at what was left open */
+	if (whole)
+		request.named = ask->named;
+	else
+		request.concerns = tessera_writes_what_is_read;
 	(void) tessera_clock_hear(&(TesseraTimes) {.cluster = moment->time}, true);
 	tessera_injection("cut_take");
 	for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++)
 	{
 		Snapshot	now = whole ? GetLatestSnapshot() : GetTransactionSnapshot();
-		Writers		writers = {.relids = ask->relids};
-		TransactionId waits[TESSERA_CUT_WAITS];
-		TransactionId *hidden = NULL;
-		int			nhidden;
-		int			nwaits;
-		Snapshot	made;
+		TesseraWriters writers = {.relids = ask->relids};
+		TesseraCutResult result;
 
 		CHECK_FOR_INTERRUPTS();
 		request.arg = &writers;
-		switch (tessera_commit_cut(now, &request, &hidden, &nhidden, waits, &nwaits))
+		switch (tessera_commit_cut(now, &request, &result))
 		{
 			case TESSERA_CUT_MADE:
 				if (tessera_injection_skips("cut"))
-					nhidden = 0;
+					result.nhidden = 0;
 				if (!whole)
-					return make_copy(now, ask->held, hidden, nhidden, ask->owner);
-				made = GetTransactionSnapshot();
-				set_lists(made, now, hidden, nhidden, MemoryContextAlloc(TopTransactionContext, lists_size(now, nhidden)));
-				made->snapXactCompletionCount = next_serial();
-				return made;
+					return make_copy(now, ask->held, result.hidden, result.nhidden, ask->owner);
+				if (!tessera_open_doubts_note(result.open, moment->time, ask->position))
+					break;
+				return change_own(now, &result);
 			case TESSERA_CUT_LATE:
 				return NULL;
 			case TESSERA_CUT_AGAIN:
 				reserve();
 				break;
 			case TESSERA_CUT_WAIT:
-				for (int i = 0; i < nwaits; i++)
-					wait_for_end(waits[i], deadline);
+				for (int i = 0; i < result.nwaits; i++)
+					tessera_await_writer(result.waits[i], deadline);
 				break;
 		}
 	}

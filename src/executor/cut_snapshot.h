@@ -24,6 +24,7 @@ typedef struct TesseraCutAsk
 	uint64		position;
 	List	   *relids;			/* of a statement: the tables that it reads, their partitions too; the caller's */
 	List	   *clients;		/* xids of what clients have prepared, and was found in doubt; in the top transaction's context */
+	List	   *named;			/* the same of all others */
 } TesseraCutAsk;
 
 /* What all nodes have answered: the moment that the statement, or the transaction, is to see. */

@@ -87,6 +87,12 @@ extern void tessera_scan_forget_opening(TesseraScan *scan);
 /* For EXPLAIN without a run: evaluates the values if that runs neither the plan nor a volatile function; true if it was possible. */
 extern bool tessera_scan_knows_values(TesseraScan *scan);
 
+/*
+ * The nodes that the plan is going to read, if one scan of a whole statement is all of it, and its values are constants and parameters: n of them
+ * (room for TESSERA_MAX_NODES). -1: it is another one, or that is only known when it runs.
+ */
+extern int	tessera_statement_nodes(PlanState *top, const TesseraRouting *routing, int32 *node_ids);
+
 /* Shards, remote SQL, with `plans` what the shards would do, and what was measured. */
 extern void tessera_scan_explain_query(TesseraScan *scan, ExplainState *es, const TesseraRouting *routing, bool plans);
 

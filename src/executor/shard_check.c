@@ -33,12 +33,15 @@
 #include "executor/cut.h"
 #include "executor/eflags.h"
 #include "executor/executor_settings.h"
+#include "executor/open_doubts.h"
 #include "executor/plan_keys.h"
 #include "executor/reference_check.h"
 #include "executor/replicated.h"
+#include "executor/scan_frame.h"
 #include "executor/shard_check.h"
 #include "executor/source_position.h"
 #include "executor/statement_cut.h"
+#include "executor/targets.h"
 #include "routing/write_gate.h"
 #include "session/row_write.h"
 
@@ -437,6 +440,7 @@ tessera_shard_check(PlannedStmt *plan, Snapshot snapshot, ParamListInfo params, 
 	ListCell   *cell;
 	Index		rti = 0;
 
+	tessera_open_doubts_check_plan(plan);
 	foreach(cell, plan->rtable)
 	{
 		RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
@@ -544,6 +548,8 @@ executor_start(QueryDesc *query, int eflags)
 	references = !outermost && !IsParallelWorker() && tessera_is_reference_query(query->sourceText);
 	if (!(eflags & EXEC_FLAG_EXPLAIN_ONLY))
 		tessera_refuse_removed_tables(query->plannedstmt->rtable);
+	if (!outermost && !(eflags & EXEC_FLAG_EXPLAIN_ONLY))
+		tessera_open_doubts_check_plan(query->plannedstmt);
 	if (outermost && !(eflags & EXEC_FLAG_EXPLAIN_ONLY))
 	{
 		if (share_statement_snapshot(query))
@@ -575,23 +581,33 @@ executor_start(QueryDesc *query, int eflags)
 		query->estate->es_output_cid = query->snapshot->curcid;
 }
 
-/* The image that says so; NULL: it names none. */
-static const TesseraRouting *
-names_cluster_table(PlannedStmt *plan)
+/* True for a plan that reads a table; one of this session alone does not count. */
+static bool
+reads_table(PlannedStmt *plan)
 {
-	const TesseraRouting *routing = tessera_routing();
 	ListCell   *cell;
 
-	if (routing == NULL)
-		return NULL;
 	foreach(cell, plan->rtable)
 	{
 		RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
 
-		if (rte->rtekind == RTE_RELATION && tessera_routing_table(routing, rte->relid) != NULL)
-			return routing;
+		if (rte->rtekind == RTE_RELATION && get_rel_persistence(rte->relid) != RELPERSISTENCE_TEMP)
+			return true;
 	}
-	return NULL;
+	return false;
+}
+
+/* The transaction's, with the nodes that the statement reads, as far as that is known before it runs. */
+static void
+begin_transaction_cut(QueryDesc *query, const TesseraRouting *routing)
+{
+	int32		node_ids[TESSERA_MAX_NODES];
+	int			n = tessera_statement_nodes(query->planstate, routing, node_ids);
+
+	if (n >= 0)
+		tessera_cut_transaction(routing, n, node_ids, NULL, query->snapshot);
+	else
+		tessera_cut_transaction(routing, 0, NULL, tessera_statement_owners(routing, query->plannedstmt), query->snapshot);
 }
 
 /* Before anything is read: the common snapshot, if it is read on several nodes. Returns whether it is the statement's now. */
@@ -602,28 +618,20 @@ cut_snapshot(QueryDesc *query)
 		return false;
 	if (IsolationUsesXactSnapshot())
 	{
-		const TesseraRouting *routing = NULL;
+		const TesseraRouting *routing = tessera_cut_begins() && reads_table(query->plannedstmt) ? tessera_routing() : NULL;
 
-		if (tessera_snapshot_reads && !tessera_internal_connection())
-			routing = names_cluster_table(query->plannedstmt);
+		/* whatever table it is: what was read under the snapshot must not be another one later */
 		if (routing != NULL)
-			tessera_cut_transaction(routing, 0, NULL, query->snapshot);
+			begin_transaction_cut(query, routing);
+		tessera_open_doubts_check_plan(query->plannedstmt);
 		return false;
 	}
 	return tessera_statement_cut(query);
 }
 
 static void
-executor_run(TESSERA_RUN_PARAMETERS)
+run_nested(TESSERA_RUN_PARAMETERS)
 {
-	const int	found = IsParallelWorker() ? 0 : query->estate->es_top_eflags;
-	const bool	pushes = !(found & TESSERA_EXEC_STALE) && ((found & TESSERA_EXEC_KEPT_SNAPSHOT) || (!IsParallelWorker() && cut_snapshot(query)));
-
-	if (found & TESSERA_EXEC_STALE)
-		return;
-	tessera_internal_restate_start();
-	if (pushes)
-		PushActiveSnapshot(query->snapshot);
 	tessera_nesting_enter();
 	PG_TRY();
 	{
@@ -637,6 +645,23 @@ executor_run(TESSERA_RUN_PARAMETERS)
 		tessera_nesting_leave();
 	}
 	PG_END_TRY();
+}
+
+static void
+executor_run(TESSERA_RUN_PARAMETERS)
+{
+	const int	found = IsParallelWorker() ? 0 : query->estate->es_top_eflags;
+	const bool	pushes = !(found & TESSERA_EXEC_STALE) && ((found & TESSERA_EXEC_KEPT_SNAPSHOT) || (!IsParallelWorker() && cut_snapshot(query)));
+
+	if (found & TESSERA_EXEC_STALE)
+		return;
+	/* workers know of none */
+	if (tessera_open_doubts_any())
+		TESSERA_RUN_WITHOUT_WORKERS();
+	tessera_internal_restate_start();
+	if (pushes)
+		PushActiveSnapshot(query->snapshot);
+	run_nested(TESSERA_RUN_ARGUMENTS);
 	if (pushes)
 		PopActiveSnapshot();
 	/* else the end of the transaction says it */

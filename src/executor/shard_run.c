@@ -132,6 +132,8 @@ send_to(TesseraShardRun *run, TesseraShardRunTarget *target, const TesseraShardR
 		needs.instrument = request->instrument;
 	}
 	target->connection = tessera_participant(request->routing, target->node_id, &needs);
+	if (!request->write && request->statement != 0)
+		tessera_cut_require(request->routing, target->node_id, request->statement);
 	if (run->cut)
 		queue_cut(run, target, request);
 	if (several_writes)
@@ -447,7 +449,7 @@ start_run(TesseraShardRun *run, const TesseraShardRunRequest *request)
 				 errhint("Do this work in the client or in a function called outside the statement.")));
 	several_writes = request->write && request->ntargets > 1;
 	tessera_pinned_check(request->routing, request->relids, request->ntargets, request->targets);
-	tessera_cut_transaction(request->routing, request->ntargets, request->targets, request->snapshot);
+	tessera_cut_transaction(request->routing, request->ntargets, request->targets, NULL, request->snapshot);
 	run->cut = false;
 	if (request->cut && !begin_cut(run, request, has_local))
 	{

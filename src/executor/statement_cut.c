@@ -2,7 +2,8 @@
  * statement_cut.c
  *	  The common snapshot of a statement with several fragments; see statement_cut.h.
  *
- * All nodes that have rows of the statement's tables are asked, whatever its scans will prune. A node finds out by the question, too, whether it is
+ * All nodes that have rows of the statement's tables are asked, whatever its scans will prune; one that cannot be reached is left out, and must not
+ * be read (tessera_cut_require). A node finds out by the question, too, whether it is
  * routed to by a stale image, and again when it makes its snapshot: nothing has been read then, and the statement is routed again. Later a move is no
  * matter: the snapshot shows who owned the rows then, and they stay as long as it is kept.
  */
@@ -76,21 +77,41 @@ add_table(Question *question, Oid relid, bool lead)
 		add_node(question, owners->node_ids[i]);
 }
 
+static void
+add_tables(Question *question, PlannedStmt *plan)
+{
+	ListCell   *cell;
+
+	foreach(cell, plan->rtable)
+		if (lfirst_node(RangeTblEntry, cell)->rtekind == RTE_RELATION)
+			add_table(question, lfirst_node(RangeTblEntry, cell)->relid, tessera_names_row_version(tessera_plan_permissions(plan, lfirst(cell))));
+}
+
+Bitmapset *
+tessera_statement_owners(const TesseraRouting *routing, PlannedStmt *plan)
+{
+	Question   *question = palloc0(sizeof(Question));
+	Bitmapset  *owners = NULL;
+
+	question->nodes.routing = routing;
+	add_tables(question, plan);
+	for (int i = 0; i < question->nodes.n; i++)
+		owners = bms_add_member(owners, question->node_ids[i]);
+	pfree(question);
+	return owners;
+}
+
 static bool
 choose_nodes(TesseraRoute *route, TesseraShardRunRequest *request)
 {
 	Question   *question = route->owner;
 	ListCell   *plan;
-	ListCell   *cell;
 
 	if (request->routing == NULL)
 		return false;
-	question->nodes = (TesseraCutNodes) {.routing = request->routing,.node_ids = question->node_ids};
+	question->nodes = (TesseraCutNodes) {.routing = request->routing,.node_ids = question->node_ids,.lenient = true};
 	foreach(plan, question->plans)
-		foreach(cell, lfirst_node(PlannedStmt, plan)->rtable)
-			if (lfirst_node(RangeTblEntry, cell)->rtekind == RTE_RELATION)
-				add_table(question, lfirst_node(RangeTblEntry, cell)->relid,
-						  tessera_names_row_version(tessera_plan_permissions(lfirst_node(PlannedStmt, plan), lfirst(cell))));
+		add_tables(question, lfirst_node(PlannedStmt, plan));
 	return question->nodes.n > 1;
 }
 

@@ -27,4 +27,7 @@ extern void tessera_statement_cut_now(EState *estate);
 /* The same for a statement in parts, of these plans, before the first of them starts. */
 extern void tessera_parts_cut(TesseraParts *parts, List *plans, EState *estate);
 
+/* The nodes that have rows of the plan's tables; palloc'd. */
+extern Bitmapset *tessera_statement_owners(const TesseraRouting *routing, PlannedStmt *plan);
+
 #endif							/* TESSERA_STATEMENT_CUT_H */

@@ -94,6 +94,20 @@ start_nested(StatementState *state, bool outdated)
 	state->nested = tessera_nested_start(&state->scan, plan, estate->es_queryEnv, 0);
 }
 
+int
+tessera_statement_nodes(PlanState *top, const TesseraRouting *routing, int32 *node_ids)
+{
+	TesseraScan *scan = (TesseraScan *) top;
+	int			n;
+
+	if (!IsA(top, CustomScanState) || castNode(CustomScanState, top)->methods != &tessera_statement_scan.exec ||
+		(scan->flags & STATEMENT_CURRENT_OF) || list_nth(scan->private, STATEMENT_READS) != NIL || scan->values.exprs != NIL)
+		return -1;
+	tessera_values_evaluate(&scan->values, &scan->css);
+	n = tessera_targets_of_statement(scan->private, routing, scan->values.values, scan->values.nulls, scan->values.types, node_ids);
+	return n > 0 ? n : -1;
+}
+
 static bool
 may_autocommit(StatementState *state, const TesseraShardRunRequest *request)
 {

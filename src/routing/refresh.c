@@ -38,6 +38,7 @@
 #include "catalog/change.h"
 #include "catalog/clock_store.h"
 #include "catalog/incarnation.h"
+#include "common/injection.h"
 #include "common/shmem.h"
 #include "common/spi.h"
 #include "common/worker_registry.h"
@@ -206,6 +207,7 @@ take_rows(TesseraCommand *command, PGresult *result)
 	}
 	PG_TRY();
 	{
+		tessera_injection("refresh_fetched");
 		for (int i = 0; i < PQntuples(result); i++)
 			tessera_refresh_apply(refresh, PQgetvalue(result, i, 0), PQgetisnull(result, i, 1) ? NULL : PQgetvalue(result, i, 1),
 								  PQgetisnull(result, i, 2) ? NULL : PQgetvalue(result, i, 2));

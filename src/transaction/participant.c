@@ -355,6 +355,18 @@ tessera_participants_leave(uint32 moment)
 	}
 }
 
+void
+tessera_participant_let_go(int32 node_id)
+{
+	TesseraParticipant *participant = find_participant(node_id);
+
+	if (participant == NULL || participant->unlisted || participant->wrote || participant->locks ||
+		tessera_connection_state(participant->connection)->session_locks > 0)
+		return;
+	tessera_connection_close(participant->connection);
+	participant->joined = false;
+}
+
 /* BEGIN, and savepoints up to the depth of this session's subtransactions, with SET CONSTRAINTS in their places. Returns whether it began there. */
 static bool
 queue_transaction(TesseraParticipant *participant)

@@ -142,6 +142,12 @@ extern bool tessera_participant_joined_by(int32 node_id, uint32 moment);
 extern void tessera_participants_leave(uint32 moment);
 
 /*
+ * The node is in the transaction no more, and the connection to it is closed. Only of one that nothing was read from. Does nothing if something was
+ * written there, or advisory locks are held there. Never raises.
+ */
+extern void tessera_participant_let_go(int32 node_id);
+
+/*
  * Commits what a call has left open at the node (0: the config node; tessera_holding in control/call.h). false: it is not certain that it was
  * committed, and the connection is closed: the call must be made again if that can be done twice, or else the outcome be asked for. ERROR only if
  * this process is to end. Outside a transaction.

@@ -210,6 +210,9 @@ extern void tessera_connection_forget(TesseraConnection *connection, TesseraComm
  */
 extern int	tessera_connections_await_answers(TesseraConnection **connections, int n, TimestampTz deadline);
 
+/* The same for who may be interrupted, which is all that it raises. */
+extern int	tessera_connections_await_in_time(TesseraConnection **connections, int n, TimestampTz deadline);
+
 /* tessera_connection_reset of n connections at once; those that are still busy then are closed. */
 extern void tessera_connections_reset(TesseraConnection **connections, int n, TimestampTz deadline);
 

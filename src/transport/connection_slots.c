@@ -56,6 +56,7 @@ PG_FUNCTION_INFO_V1(tessera_internal_silent_since);
 #define ASK_AGAIN_US INT64CONST(100000) /* the session may have had something else to do */
 #define FIRST_MS 5				/* the first of a queue, and those that others may wait for, look so often for a connection */
 #define OTHERS_MS 50			/* the others look so often whether they are the first */
+#define LEFT_US INT64CONST(30000000)	/* a node that keeps others waiting is left alone so long by those who do not need it yet */
 #define PATIENCE_MS 1000		/* after which a transaction that others may wait for exceeds the cap */
 
 /* Connections of one database's backends to one node. */
@@ -73,6 +74,7 @@ typedef struct NodeCount
 	uint64		exceeded;		/* slots taken beyond the cap */
 	uint64		refused;
 	TimestampTz silent_since;	/* no attempt to connect has succeeded since then; 0: the last one has, or there was none */
+	TimestampTz left_until;		/* who does not need the node yet leaves it alone until then; 0: it answers */
 } NodeCount;
 
 /* One open connection. */
@@ -598,6 +600,80 @@ tessera_node_reached(int32 node_id, bool reached)
 	else if (node != 0 && counts_of(node)->silent_since == 0)
 		counts_of(node)->silent_since = GetCurrentTimestamp();
 	LWLockRelease(lock);
+}
+
+/* 0: it has no counters yet. */
+static int
+find_known_node(int database, int32 node_id)
+{
+	for (int i = 0; i < MOST_NODES; i++)
+		if (shared->nodes[i].node_id == node_id && shared->nodes[i].database == database)
+			return i + 1;
+	return 0;
+}
+
+bool
+tessera_node_is_at_hand(int32 node_id, bool connected)
+{
+	int			database = tessera_database_slot_if_any();
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz left_until = 0;
+	bool		at_hand = true;
+	int			node;
+
+	if (database < 0)
+		return true;
+	LWLockAcquire(lock, LW_SHARED);
+	node = find_known_node(database, node_id);
+	if (node != 0)
+	{
+		left_until = counts_of(node)->left_until;
+		at_hand = left_until <= now &&
+			(connected || max_connections_per_shard == 0 || counts_of(node)->open < max_connections_per_shard);
+	}
+	LWLockRelease(lock);
+	/* one looks; the others hear of it */
+	if (at_hand && left_until != 0)
+		tessera_node_kept_waiting(node_id);
+	return at_hand;
+}
+
+static void
+leave_until(int32 node_id, TimestampTz until)
+{
+	int			database = tessera_database_slot_if_any();
+	int			node;
+
+	if (database < 0)
+		return;
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	node = find_node(database, node_id);
+	if (node != 0)
+		counts_of(node)->left_until = until;
+	LWLockRelease(lock);
+}
+
+void
+tessera_node_kept_waiting(int32 node_id)
+{
+	leave_until(node_id, GetCurrentTimestamp() + LEFT_US);
+}
+
+void
+tessera_node_is_back(int32 node_id)
+{
+	int			database = tessera_database_slot_if_any();
+	int			node;
+	bool		left;
+
+	if (database < 0)
+		return;
+	LWLockAcquire(lock, LW_SHARED);
+	node = find_known_node(database, node_id);
+	left = node != 0 && counts_of(node)->left_until != 0;
+	LWLockRelease(lock);
+	if (left)
+		leave_until(node_id, 0);
 }
 
 /* internal_silent_since(node_id int4) returns timestamptz */

@@ -54,6 +54,16 @@ extern bool tessera_slot_is_awaited(const TesseraSlot *slot);
  */
 extern void tessera_node_reached(int32 node_id, bool reached);
 
+/*
+ * Whether one who does not need the node yet may ask it: not if it has kept another waiting lately, nor if a connection, that it does not have
+ * (connected), would have to be waited for. After a while one may, to see whether the node answers again. For moments: an LWLock.
+ */
+extern bool tessera_node_is_at_hand(int32 node_id, bool connected);
+
+/* It has kept one waiting who did not need it yet, or has answered such a one. For moments: an LWLock. Raise nothing. */
+extern void tessera_node_kept_waiting(int32 node_id);
+extern void tessera_node_is_back(int32 node_id);
+
 /* Exit step: leaves the queue, and passes on what it was granted. */
 extern void tessera_slots_leave(int code, Datum arg);
 

@@ -431,8 +431,8 @@ tessera_connections_pump(TesseraConnection **connections, int n, int timeout_ms)
 
 /* ---- reading that raises nothing ---- */
 
-int
-tessera_connections_await_answers(TesseraConnection **connections, int n, TimestampTz deadline)
+static int
+await_answers(TesseraConnection **connections, int n, TimestampTz deadline, bool interruptible)
 {
 	int			size = Max(n, 1);
 	TesseraConnection **busy = palloc(size * sizeof(TesseraConnection *));
@@ -454,10 +454,22 @@ tessera_connections_await_answers(TesseraConnection **connections, int n, Timest
 		wait = nbusy > 0 ? milliseconds_until(deadline) : 0;
 		if (wait <= 0 || waiting.orphaned)
 			break;
-		(void) wait_once(busy, nbusy, wait, true);
+		(void) wait_once(busy, nbusy, wait, !interruptible);
 	}
 	pfree(busy);
 	return nbusy;
+}
+
+int
+tessera_connections_await_answers(TesseraConnection **connections, int n, TimestampTz deadline)
+{
+	return await_answers(connections, n, deadline, false);
+}
+
+int
+tessera_connections_await_in_time(TesseraConnection **connections, int n, TimestampTz deadline)
+{
+	return await_answers(connections, n, deadline, true);
 }
 
 void

@@ -62,6 +62,8 @@ our %SETTINGS = (
 	# On a machine with as many tests at once as there are here 50 ms are too short now and then, and the next attempt comes only seconds later; with
 	# much more than 100 ms it comes so late after a pause that a test makes.
 	'tessera.critical_section_budget' => 100,
+	# who does not answer in time may mean 40001 later
+	'tessera.snapshot_timeout' => '20s',
 	max_connections => 100,
 	shared_buffers => '32MB',
 	max_wal_size => '1GB',

@@ -25,6 +25,8 @@ foreach my $table ('t', 'other')
 $c->query('s1', $_) foreach ('CREATE TABLE copied (k int PRIMARY KEY, f bigint NOT NULL)', "SELECT tessera.replicate_table('copied')",
 	'INSERT INTO copied VALUES (1, 1)');
 $c->query('s1', 'CREATE FUNCTION own(bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$BEGIN RETURN $1; END$$');
+# where questions are refused nobody gets to fetch what he is told to be stale
+$c->fetch_routing;
 my $READ = 'SELECT sum(v) FROM t';
 my $ASKED = '38000';
 

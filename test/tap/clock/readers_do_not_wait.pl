@@ -20,6 +20,9 @@ foreach my $table ('t', 'other')
 		"SELECT tessera.move_range('$table', 101, 201, 's2')", "SELECT tessera.move_range('$table', 201, tessera.maxkey(), 's3')");
 }
 
+# with a shard that is down nobody hears of it later
+$c->fetch_routing;
+
 # Right if both are: no part is seen alone, and nothing that came later.
 my $READ = "SELECT sum(v) || ' ' || coalesce(max(v) FILTER (WHERE k = 50), 0) FROM t";
 my $WRITE = 'UPDATE t SET v = v + CASE k WHEN 50 THEN 2 ELSE -1 END WHERE k IN (50, 150, 250)';
@@ -156,6 +159,12 @@ subtest 'a coordinator that is down' => sub {
 	my $some = 'SELECT sum(v) FROM t WHERE k >= 150';
 	is($c->answer($impatient, 'SELECT count(*) FROM quiet WHERE k >= 150'), '0', 'who reads what it does not write does not wait');
 	is($c->answer($impatient, $some), '55P03', 'who reads what it writes waits for its end');
+	$impatient->query($BEGIN{'REPEATABLE READ'});
+	is($c->answer($impatient, 'SELECT count(*) FROM quiet WHERE k >= 150'), '0', 'nor does a transaction that reads something else');
+	is($c->answer($impatient, $some), '55P03', 'until it comes to what it writes');
+	$impatient->query('ROLLBACK');
+	my $whole = $c->session_of('s2', @NO_WAIT, $BEGIN{'REPEATABLE READ'});
+	is($c->answer($whole, 'SELECT count(*) FROM quiet WHERE k >= 150'), '0', 'another one of those');
 	my $patient = $c->background('s3', "SET tessera.gate_timeout = '170s'; $some");
 	ok($c->wait_for('s3', $WAITS, 't'), 'another waits');
 	$c->start('s1');
@@ -165,8 +174,44 @@ subtest 'a coordinator that is down' => sub {
 	like($c->ended($writer), qr/ERROR/, 'the writer fails');
 	$c->wait_for($_, "SELECT count(*) >= 0 FROM tessera.resolve_transactions('0')", 't') foreach @nodes;
 	is($c->ended($patient), '', 'who has waited has its answer');
+	is($c->answer($whole, $some), "-$written", 'so has a transaction that has begun before');
+	$whole->quit;
 	is($c->query('r1', $READ), "0 $written", 'nothing of it is left');
 	$impatient->quit;
+};
+
+# It has decided, and told nobody. Who asks for a snapshot later has to see it as soon as it reads what was written.
+subtest 'a coordinator that is down and has decided' => sub {
+	$c->query('s1', "SELECT tessera_test.injection_set('commit_decided', 'crash')");
+	my $writer = $c->background('s1', $WRITE);
+	unlike($c->ended($writer), qr/^$/, 'it crashes');
+	$c->await_end('s1');
+	my $some = 'SELECT sum(v) FROM t WHERE k >= 150';
+	my $other = 'SELECT sum(v) FROM other WHERE k >= 150';
+	foreach my $level ('REPEATABLE READ', 'SERIALIZABLE')
+	{
+		my $impatient = $c->session_of('s3', "SET tessera.gate_timeout = '2s'", $BEGIN{$level});
+		is($c->answer($impatient, $other), '0', "$level: who reads something else does not wait");
+		is($c->answer($impatient, "SAVEPOINT s;\nSELECT v FROM t WHERE k = 150"), '55P03', "$level: who reads what it has written does");
+		$impatient->query('ROLLBACK');
+		$impatient->quit;
+	}
+	# whose moment is later than the decision
+	$c->query('s3', 'UPDATE other SET v = 1 WHERE k = 260');
+	my %patient = map { $_ => $c->session_of($_, @NO_WAIT, $BEGIN{'REPEATABLE READ'}) } 's2', 's3', 'r1';
+	is($c->answer($patient{$_}, $other), '1', "a reader of $_ that reads something else") foreach sort keys %patient;
+	my $waits = $c->background('s3', "SET tessera.gate_timeout = '170s'; $BEGIN{'REPEATABLE READ'}; $other; $some; COMMIT");
+	ok($c->wait_for('s3', $WAITS, 't'), 'one that comes to what was written waits');
+	$c->start('s1');
+	$c->wait_for($_, "SELECT count(*) >= 0 FROM tessera.resolve_transactions('0')", 't') foreach @nodes;
+	$written += 2;
+	like($c->ended($waits), qr/40001/, 'its snapshot does not have what it should show: it has to retry');
+	is($c->answer($patient{$_}, $other), '1', "the reader of $_ goes on") foreach sort keys %patient;
+	is($c->answer($patient{r1}, 'COPY (SELECT k FROM other WHERE k >= 299 ORDER BY k) TO STDOUT'), "299\n300", 'COPY, too');
+	my $copy = 'COPY (SELECT k FROM t WHERE k >= 299) TO STDOUT';
+	is($c->answer($patient{$_}, $_ eq 'r1' ? $copy : $some), '40001', "$_: until it comes to what was written") foreach sort keys %patient;
+	is($c->answer($patient{$_}, "ROLLBACK;\n$BEGIN{'REPEATABLE READ'};\n$some"), -$written, "$_: the next sees all of it") foreach sort keys %patient;
+	end_all(%patient);
 };
 
 subtest 'what clients have prepared' => sub {

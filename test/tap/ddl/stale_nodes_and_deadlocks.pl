@@ -113,4 +113,24 @@ is($c->query($_, $here), '1|2', "$_ knows the new name") foreach $c->names;
 is($c->query('r1', 'SELECT count(*) FROM tessera.check_consistency()'), 0, 'all is consistent');
 $c->query('s3', 'DROP SCHEMA late CASCADE');
 
+# A fetch that was answered before a schema was renamed, and waits for the renaming's end, finds no row of that name any more and makes one: it is in
+# nobody's way.
+$c->query('s1', 'CREATE SCHEMA before; CREATE SCHEMA moved; CREATE TABLE moved.t (k int PRIMARY KEY)');
+$c->fetch_routing;
+$c->pause_at('s2', 'refresh_fetched');
+$c->query('s1', "SELECT tessera.move_schema('moved', 's3')");
+$refresh = $c->background('s2', 'SELECT tessera.reload_routing()');
+ok($c->paused_at('s2', 'refresh_fetched'), 'a fetch is answered');
+$c->pause_at('s1', 'commit_prepared');
+$rename = $c->background('s1', 'ALTER SCHEMA before RENAME TO after');
+ok($c->paused_at('s1', 'commit_prepared'), 'the schema is being renamed');
+$c->go_on('s2', 'refresh_fetched');
+ok($c->wait_for('s2', "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted", 't'), 'the fetch waits for that');
+$c->go_on('s1', 'commit_prepared');
+is($c->ended($rename), '', 'it is renamed');
+is($c->ended($refresh), '', 'the fetch ends');
+is(($c->psql('s3', 'ALTER SCHEMA after RENAME TO before'))[2], '', 'and back');
+ok($c->wait_for($_, "SELECT string_agg(schema_name, ' ') FROM tessera.schema_placement WHERE schema_name IN ('before', 'after')", 'before'),
+	"$_ knows the name") foreach $c->names;
+
 done_testing();
