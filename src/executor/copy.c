@@ -238,7 +238,7 @@ leave_to_server(const CopyStmt *statement, const TesseraRouting *routing, Oid re
 
 	if (statement->is_from)
 		return false;
-	if (tessera_cut_begins())
+	if (tessera_cut_begins() && get_rel_persistence(relid) != RELPERSISTENCE_TEMP)
 		tessera_cut_transaction(routing, 0, NULL, NULL, snapshot);
 	tessera_open_doubts_check(list_make1_oid(relid));
 	return false;

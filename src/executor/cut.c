@@ -70,7 +70,7 @@ has_clock(void)
 bool
 tessera_cut_applies(void)
 {
-	return tessera_snapshot_reads && !IsolationUsesXactSnapshot() && !tessera_internal_connection() && has_clock();
+	return tessera_snapshot_reads && MyBackendType == B_BACKEND && !IsolationUsesXactSnapshot() && !tessera_internal_connection() && has_clock();
 }
 
 /* ---- asking ---- */
@@ -248,7 +248,9 @@ ask_or_leave_out(TesseraQuestion *ask, TesseraCutNodes *nodes, int32 node_id, ui
 			PG_RE_THROW();
 		MemoryContextSwitchTo(context);
 		FlushErrorState();
+		tessera_questions_end(ask, 1);
 		memset(ask, 0, sizeof(TesseraQuestion));
+		tessera_participant_let_go(node_id);
 		leave_out(nodes, node_id, statement);
 	}
 	PG_END_TRY();
@@ -354,9 +356,12 @@ ask_spares(const TesseraCutNodes *nodes, TesseraQuestion *asks, volatile int *n,
 		if (!is_worth_asking(nodes, spare.node_id, deadline))
 			continue;
 		if (reach_spare(&spare, ask_spare, deadline) && spare.sent)
+		{
 			(*n)++;
-		else
-			memset(spare.ask, 0, sizeof(TesseraQuestion));
+			continue;
+		}
+		tessera_questions_end(spare.ask, 1);
+		memset(spare.ask, 0, sizeof(TesseraQuestion));
 	}
 }
 
@@ -790,11 +795,14 @@ tessera_cut_imported(void)
 	this_transaction()->imported = true;
 }
 
-/* Not of one whose snapshot is another's, or that others have: they would not have the new one. Nor by a query of our own while it begins. */
+/*
+ * Not of one whose snapshot is another's, or that others have: they would not have the new one; a walsender's is that of its slot. Nor by a query of
+ * our own while it begins.
+ */
 bool
 tessera_cut_begins(void)
 {
-	return IsolationUsesXactSnapshot() && tessera_snapshot_reads && !tessera_internal_connection() && !XactDeferrable && !IsParallelWorker() &&
+	return IsolationUsesXactSnapshot() && tessera_snapshot_reads && MyBackendType == B_BACKEND && !tessera_internal_connection() &&
 		this_transaction()->time == 0 && !of_transaction.imported && !of_transaction.beginning && !XactHasExportedSnapshots() && has_clock();
 }
 

@@ -33,7 +33,7 @@ static bool
 takes_part(const TesseraCutNodes *nodes, int32 node_id)
 {
 	for (int i = 0; i < nodes->n - nodes->nspare; i++)
-		if (nodes->node_ids[i] == node_id)
+		if (nodes->node_ids[i] == node_id && !bms_is_member(node_id, nodes->left_out))
 			return tessera_participant_joined_by(node_id, tessera_participants_joins());
 	return false;
 }

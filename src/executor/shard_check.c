@@ -536,6 +536,7 @@ executor_start(QueryDesc *query, int eflags)
 {
 	bool		outermost;
 	bool		references;
+	bool		missing;
 	int			found = 0;
 
 	if (tessera_known_no_node())
@@ -554,8 +555,13 @@ executor_start(QueryDesc *query, int eflags)
 	{
 		if (share_statement_snapshot(query))
 			found |= TESSERA_EXEC_KEPT_SNAPSHOT;
-		if ((names_tables(query) && tessera_cut_missing()) ||
-			tessera_shard_check(query->plannedstmt, query->snapshot, query->params, NULL) == TESSERA_STALE)
+		missing = names_tables(query) && tessera_cut_missing();
+		if (missing && IsolationUsesXactSnapshot())
+			ereport(ERROR,
+					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+					 errmsg("could not serialize access: too much was committed while the transaction began"),
+					 errhint("Retry the transaction.")));
+		if (missing || tessera_shard_check(query->plannedstmt, query->snapshot, query->params, NULL) == TESSERA_STALE)
 		{
 			ereport(INFO,
 					(errcode(ERRCODE_TESSERA_STALE_ROUTING),

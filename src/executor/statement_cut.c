@@ -9,7 +9,9 @@
  */
 #include "postgres.h"
 
+#include "access/relscan.h"
 #include "executor/executor.h"
+#include "nodes/nodeFuncs.h"
 #include "utils/snapmgr.h"
 
 #include "executor/cursor.h"
@@ -186,6 +188,17 @@ cut(List *plans, uint64 *number, const TesseraRouting **routing)
 	return snapshot;
 }
 
+/* Bitmap scans have taken the estate's snapshot when they were started; all others do so when they read. */
+static bool
+renew_bitmap_scans(PlanState *state, void *snapshot)
+{
+	if (IsA(state, BitmapHeapScanState) && ((BitmapHeapScanState *) state)->ss.ss_currentScanDesc != NULL)
+		((BitmapHeapScanState *) state)->ss.ss_currentScanDesc->rs_snapshot = snapshot;
+	else if (IsA(state, BitmapIndexScanState) && ((BitmapIndexScanState *) state)->biss_ScanDesc != NULL)
+		((BitmapIndexScanState *) state)->biss_ScanDesc->xs_snapshot = snapshot;
+	return planstate_tree_walker(state, renew_bitmap_scans, snapshot);
+}
+
 static void
 set_snapshot(EState *estate, Snapshot snapshot)
 {
@@ -246,6 +259,7 @@ tessera_statement_cut(QueryDesc *query)
 		return false;
 	UnregisterSnapshot(query->snapshot);
 	query->snapshot = snapshot;
+	(void) renew_bitmap_scans(query->planstate, snapshot);
 	return true;
 }
 

@@ -34,6 +34,7 @@
 #include "routing/routing.h"
 #include "session/internal_connection.h"
 #include "transaction/cluster_time.h"
+#include "transaction/commit_hold.h"
 #include "transaction/prepared.h"
 #include "transaction/transaction_private.h"
 
@@ -199,6 +200,7 @@ analysed(ParseState *state, Query *query, JumbleState *jumble)
 int64
 tessera_serve_decision_time(const TesseraDecisionTimeArgs *args)
 {
+	tessera_commit_hold_before_commit();
 	return (int64) tessera_decision_take_time(args->gid);
 }
 

@@ -214,7 +214,7 @@ tessera_commit_hold_before_commit(void)
 {
 	pg_atomic_uint32 *word;
 
-	if (!TransactionIdIsValid(GetTopTransactionIdIfAny()) || (word = own_word()) == NULL)
+	if (!TransactionIdIsValid(GetTopTransactionIdIfAny()) || (word = own_word()) == NULL || pg_atomic_read_u32(word) == MyDatabaseId)
 		return;
 	for (;;)
 	{

@@ -15,7 +15,7 @@ extern void tessera_commit_hold_leave(int code, Datum arg);
 
 /*
  * Steps. A commit of what has written says that it is under way, after it has waited where commits are held; interruptible. At the end it takes its
- * word back: never raises.
+ * word back: never raises. Who takes the commit's time earlier calls the first before, too: a reader does not wait for one that has no time yet.
  */
 extern void tessera_commit_hold_before_commit(void);
 extern void tessera_commit_hold_ended(void);

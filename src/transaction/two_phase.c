@@ -32,6 +32,7 @@
 #include "common/protocol.h"
 #include "control/calls.h"
 #include "transaction/cluster_time.h"
+#include "transaction/commit_hold.h"
 #include "transaction/notify.h"
 #include "transaction/prepared.h"
 #include "transaction/transaction_private.h"
@@ -495,6 +496,7 @@ prepare_others(TesseraTransaction *transaction, TesseraParticipant *coordinator)
 static void
 take_time_here(TesseraTransaction *transaction)
 {
+	tessera_commit_hold_before_commit();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	transaction->commit_time = tessera_decision_take_time(transaction->gid);
 	PopActiveSnapshot();
