@@ -774,6 +774,9 @@ join_cut(const TesseraRouting *routing, int32 node_id)
 	TesseraCutAsk here;
 	TesseraCutMoment moment;
 
+	/* it may have been lost before it was needed */
+	if (tessera_connection_find(node_id, 0) != NULL && tessera_connection_lost(tessera_connection_find(node_id, 0)))
+		tessera_participant_let_go(node_id);
 	if (!ask_nodes(&nodes, 0, false, &here, &moment) || moment.time > of_transaction.time)
 		raise_too_late(tessera_routing_node(routing, node_id));
 	moment.time = of_transaction.time;

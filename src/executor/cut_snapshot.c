@@ -179,12 +179,49 @@ make_copy(Snapshot from, Snapshot held, const TransactionId *hidden, int n, Reso
 	return RegisterSnapshotOnOwner(copy, owner);
 }
 
+/* How the own snapshot of the transaction with this id was before it was changed; copies of it may be about. In TopTransactionContext. */
+typedef struct Former
+{
+	LocalTransactionId transaction;
+	TransactionId xmax;
+	uint32		xcnt;
+	TransactionId *xip;
+} Former;
+
+static Former former = {InvalidLocalTransactionId};
+
+static void
+note_former(Snapshot own)
+{
+	if (former.transaction == tessera_proc_lxid(MyProc))
+		return;
+	/* set_lists leaves them alone: they are the server's, and stay */
+	former = (Former) {.transaction = tessera_proc_lxid(MyProc),.xmax = own->xmax,.xcnt = own->xcnt,.xip = own->xip};
+}
+
+/* (One that was taken by itself, and is the same, shows the same.) */
+static bool
+is_former(Snapshot snapshot)
+{
+	return snapshot->snapshot_type == SNAPSHOT_MVCC && snapshot->xmax == former.xmax && snapshot->xcnt == former.xcnt &&
+		(former.xcnt == 0 || memcmp(snapshot->xip, former.xip, sizeof(TransactionId) * former.xcnt) == 0);
+}
+
+void
+tessera_cut_renew(Snapshot snapshot)
+{
+	if (former.transaction != tessera_proc_lxid(MyProc) || snapshot == NULL || snapshot == GetTransactionSnapshot() || !is_former(snapshot))
+		return;
+	tessera_cut_copy(snapshot, GetTransactionSnapshot());
+}
+
 /* The transaction's own becomes the one that is as of the moment. */
 static Snapshot
 change_own(Snapshot now, const TesseraCutResult *result)
 {
 	Snapshot	own = GetTransactionSnapshot();
 
+	note_former(own);
 	set_lists(own, now, result->hidden, result->nhidden, MemoryContextAlloc(TopTransactionContext, lists_size(now, result->nhidden)));
 	own->snapXactCompletionCount = next_serial();
 	return own;

@@ -56,6 +56,12 @@ extern Snapshot tessera_cut_take(TesseraCutAsk *ask, const TesseraCutMoment *mom
 /* Makes another copy of the transaction's snapshot the same: one that was made of it before tessera_cut_take. */
 extern void tessera_cut_copy(Snapshot to, Snapshot from);
 
+/*
+ * A snapshot of a statement that is about to start, or to run on: if it was copied from the transaction's before tessera_cut_take it becomes what
+ * that is now. Nothing was read under it: what reads a table takes first. NULL: none.
+ */
+extern void tessera_cut_renew(Snapshot snapshot);
+
 extern void tessera_cut_release(TesseraCutAsk *ask);
 
 /*

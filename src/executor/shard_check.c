@@ -545,6 +545,7 @@ executor_start(QueryDesc *query, int eflags)
 		return;
 	}
 	tessera_internal_restate_start();
+	tessera_cut_renew(query->snapshot);
 	outermost = tessera_received(query->sourceText);
 	references = !outermost && !IsParallelWorker() && tessera_is_reference_query(query->sourceText);
 	if (!(eflags & EXEC_FLAG_EXPLAIN_ONLY))
@@ -629,6 +630,8 @@ cut_snapshot(QueryDesc *query)
 		/* whatever table it is: what was read under the snapshot must not be another one later */
 		if (routing != NULL)
 			begin_transaction_cut(query, routing);
+		else
+			tessera_cut_renew(query->snapshot);
 		tessera_open_doubts_check_plan(query->plannedstmt);
 		return false;
 	}

@@ -107,8 +107,8 @@ run_everywhere(TesseraTransaction *transaction, const TesseraRouting *routing, c
 		TesseraCommandNeeds needs = {.write = transaction->participants[i].wrote};	/* what is pending was written; its triggers may write, too */
 		TesseraConnection *connection;
 
-		if (!transaction->participants[i].joined || transaction->participants[i].unlisted)
-			continue;
+		if (!transaction->participants[i].joined || transaction->participants[i].unlisted || !transaction->participants[i].used)
+			continue;			/* (who is used later hears of it then) */
 		connection = tessera_participant(routing, transaction->participants[i].node_id, &needs);
 		commands[i].sql = sql;
 		tessera_connection_queue(connection, &commands[i]);

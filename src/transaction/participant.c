@@ -332,7 +332,10 @@ tessera_participant_joined_by(int32 node_id, uint32 moment)
 {
 	TesseraParticipant *participant = find_participant(node_id);
 
-	return participant != NULL && participant->joined && participant->join <= moment;
+	if (participant == NULL || !participant->joined || participant->join > moment)
+		return false;
+	/* what is lost and was not used can join again */
+	return participant->used || !tessera_connection_lost(participant->connection);
 }
 
 void
@@ -383,6 +386,7 @@ queue_transaction(TesseraParticipant *participant)
 		state->unpreparable = false;
 		state->captured = false;
 		participant->joined = true;
+		participant->used = false;
 		participant->join = ++statements.joins;
 		participant->modes_sent = 0;
 		if (!participant->unlisted)
@@ -567,6 +571,7 @@ join(const TesseraRouting *routing, int32 node_id, const TesseraCommandNeeds *ne
 		if (!own && !needs->timeless)
 			queue_start(connection);
 	}
+	participant->used = participant->used || !needs->aside || !needs->timeless;
 	if (needs->write && participant->joined)
 	{
 		participant->wrote = true;

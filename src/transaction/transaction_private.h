@@ -20,6 +20,7 @@ typedef struct TesseraParticipant
 	bool		joined;			/* has an open transaction there */
 	uint32		join;			/* number of that joining */
 	bool		wrote;			/* and may have written in it */
+	bool		used;			/* and was sent more than questions about the transaction's snapshot: else nothing is lost with it */
 	bool		locks;			/* and keeps transaction-level advisory locks, which go when the outcome is decided everywhere */
 	bool		unlisted;
 	int			level;			/* deepest subtransaction (1: none) that used it and is not rolled back */

@@ -129,7 +129,7 @@ tessera_participants_flush(TesseraTransaction *transaction)
 /* ---- readers ---- */
 
 /*
- * End the transactions that have only read. The answer is awaited at SERIALIZABLE only, where it can be a failure.
+ * End the transactions that have only read. The answer is awaited at SERIALIZABLE only, where it can be a failure of what was read there.
  */
 static void
 end_readers(TesseraTransaction *transaction)
@@ -147,7 +147,7 @@ end_readers(TesseraTransaction *transaction)
 			participant->joined = false;
 			continue;
 		}
-		if (IsolationIsSerializable())
+		if (IsolationIsSerializable() && participant->used)
 		{
 			queue_command(participant, "COMMIT", true);
 			waiting[i] = true;

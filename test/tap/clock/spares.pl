@@ -87,6 +87,20 @@ subtest 'one that is down' => sub {
 	$before->quit;
 };
 
+subtest 'one that is lost before it is needed' => sub {
+	my @one = ("SET tessera.snapshot_timeout = '60s'", 'SELECT v FROM t WHERE k = 50');
+	my %session = map { $_ => $c->session_of('r1', $one[0], "BEGIN ISOLATION LEVEL $_", $one[1]) } 'REPEATABLE READ', 'SERIALIZABLE';
+	ok($c->wait_for('s2', $TRANSACTIONS, '2'), 'it takes part');
+	$c->stop('s2', 'immediate');
+	is($c->answer($session{$_}, "SET CONSTRAINTS ALL IMMEDIATE;\nSELECT v FROM t WHERE k = 51"), '51', "$_: the others go on")
+		foreach sort keys %session;
+	is($c->answer($session{SERIALIZABLE}, 'COMMIT'), '', 'and commit');
+	$c->start('s2');
+	like($c->answer($session{'REPEATABLE READ'}, 'SELECT v FROM t WHERE k = 151'), qr/^(151|40001)$/, 'it may join again');
+	$_->quit foreach values %session;
+	ok($c->wait_for('r1', 'SELECT count(*) FROM t', '300'), 'it is back');
+};
+
 subtest 'one that has no connection to give' => sub {
 	$c->set('r1', 'tessera.max_connections_per_shard' => 1);
 	my $holder = $c->session_of('r1');
@@ -120,6 +134,16 @@ subtest 'what was read stays as it was' => sub {
 	$c->query('s2', 'UPDATE t SET v = v + 1 WHERE k = 150');
 	is($c->answer($session, 'SELECT sum(v) FROM t WHERE k IN (50, 150)'), '200', 'all shards by the same moment');
 	is($c->answer($session, "SELECT count(*) FROM pg_class WHERE relname = 'made_later'"), '0', 'and so the catalog');
+	# a cursor takes its snapshot when it is opened, and reads later
+	my $made = "SELECT count(*) FROM pg_class WHERE relname = 'made_last'";
+	$c->query('s1', $_) foreach (
+		'CREATE FUNCTION of_all() RETURNS bigint LANGUAGE plpgsql AS $$BEGIN RETURN (SELECT sum(v) FROM t WHERE k IN (50, 150)); END$$',
+		"CREATE FUNCTION of_catalog() RETURNS int STABLE LANGUAGE plpgsql AS \$\$BEGIN RETURN ($made); END\$\$");
+	$session->query("ROLLBACK;\n$BEGIN;\nDECLARE c CURSOR FOR $made");
+	$c->query('s1', 'CREATE TABLE made_last (k int)');
+	$c->query('s2', 'UPDATE t SET v = v + 1 WHERE k = 150');
+	is($c->answer($session, 'SELECT of_all(), of_catalog()'), '202|1', 'the moment is that of the first read, for functions of each kind');
+	is($c->answer($session, 'FETCH c'), '1', 'and for what was opened before');
 	$session->quit;
 };
 
