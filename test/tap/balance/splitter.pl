@@ -197,7 +197,8 @@ ok($c->wait_for('s1', "SELECT count(*) > 1 FROM tessera.chunks WHERE table_name 
 ok($c->wait_for('s1', sprintf("SELECT count(*) $of AND e.statements > 20 AND e.hot_share > 0.9 AND e.hot_key::text = '42'", 'hot'), '1', 30),
 	'another one is as busy');
 ok($c->wait_for('s1', "SELECT string_agg(min || ' ' || max, ', ' ORDER BY min) FROM tessera.chunks WHERE table_name = 'hot'::regclass",
-	'MINKEY 42, 42 43, 43 MAXKEY', 30), 'by one key, which gets a chunk of its own');
+	# what is beside it may be split once more by what was counted before
+	qr/^MINKEY.* 42, 42 43, 43 .*MAXKEY$/, 30), 'by one key, which gets a chunk of its own');
 $load->stop;
 
 is($c->query('s1', 'SELECT * FROM tessera.check_consistency(deep => true)'), '', 'consistent');
