@@ -87,6 +87,9 @@ my %cost = (statements => 0, polls => 0);
 # System V segments of servers that kill9 ended and that were not started again, by data directory.
 my %killed;
 
+# Processes that stand still, by the name of their server.
+my %frozen;
+
 =pod
 
 =head1 METHODS
@@ -762,6 +765,31 @@ sub await_end
 	return;
 }
 
+=pod
+
+=head2 freeze(name), thaw(name)
+
+All processes of a server stand still, or go on; at the end of the test they do in any case.
+
+=cut
+
+sub freeze
+{
+	my ($self, $name) = @_;
+	my $postmaster = $self->node($name)->{_pid} // croak "node $name does not run";
+	kill 'STOP', $postmaster;
+	$frozen{$name} = [ $postmaster, _children($postmaster) ];
+	kill 'STOP', @{ $frozen{$name} };
+	return;
+}
+
+sub thaw
+{
+	my ($self, $name) = @_;
+	kill 'CONT', reverse @{ delete $frozen{$name} // [] };
+	return;
+}
+
 sub kill_backend
 {
 	my ($self, $name, $pid) = @_;
@@ -778,6 +806,7 @@ END
 {
 	my $exit_code = $?;
 	Test::More::note(sprintf('cost: %d servers, %d statements, %d of them polls', scalar @servers, @cost{qw(statements polls)}));
+	kill 'CONT', map { @$_ } values %frozen;
 	my @running = grep { $_->{_pid} && kill('QUIT', $_->{_pid}) } @servers;
 	my $deadline = time + 10;
 	while (@running && time < $deadline)

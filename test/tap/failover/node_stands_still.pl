@@ -9,9 +9,8 @@ use Test::More;
 use Time::HiRes qw(time sleep);
 use TesseraCluster;
 
-my @stopped;
 my $proxy;
-END { local $?; kill 'CONT', @stopped if @stopped; $proxy->kill_kill if $proxy }
+END { local $?; $proxy->kill_kill if $proxy }
 
 my $c = TesseraCluster->new('still', settings => { 'tessera.connect_timeout' => '1s', 'tessera.node_timeout' => '1s',
 	'tessera.commit_timeout' => '3s', 'tessera.abort_timeout' => '2s',
@@ -23,24 +22,6 @@ $c->query('s1', $_) foreach (
 	"SELECT tessera.move_range('t', 1001, 2001, 's2')",
 	"SELECT tessera.move_range('t', 2001, tessera.maxkey(), 's3')",
 	'INSERT INTO t SELECT g, 0 FROM generate_series(1, 3000) g');
-
-# Stops a node's server as it is; go_on lets it go on.
-sub stop_node
-{
-	my ($name) = @_;
-	my $postmaster = $c->node($name)->{_pid};
-	kill 'STOP', $postmaster;
-	@stopped = ($postmaster, TesseraCluster::_children($postmaster));
-	kill 'STOP', @stopped;
-	return;
-}
-
-sub go_on
-{
-	kill 'CONT', @stopped;
-	@stopped = ();
-	return;
-}
 
 # Sessions of s1, each with a connection to s3 that has been used.
 my %session;
@@ -113,7 +94,7 @@ opened('LOCK TABLE', 'BEGIN');
 opened('TRUNCATE');
 opened('cancelled', "SET tessera.node_timeout = '1min'", "SET statement_timeout = '500ms'");
 opened('move');
-stop_node('s3');
+$c->freeze('s3');
 
 is($c->query('s1', 'SELECT v FROM t WHERE k = 1500'), '0', 'others do not wait');
 fails_meanwhile('read', 'SELECT v FROM t WHERE k = 2500', $still);
@@ -131,7 +112,7 @@ fails_meanwhile('TRUNCATE', 'TRUNCATE t', $still);
 fails_meanwhile('cancelled', 'SELECT v FROM t WHERE k = 2500', qr/57014/);
 fails_meanwhile('move', "SELECT tessera.move_range('t', 1500, 1600, 's3')", qr/ERROR/);
 is($c->query('s2', 'UPDATE t SET v = v WHERE k = 1400 RETURNING k'), '1400', 'no lock of theirs stays on the others');
-go_on();
+$c->thaw('s3');
 $_->quit foreach values %session;
 %session = ();
 ok($c->wait_for('s1', 'SELECT v FROM t WHERE k = 2999', '0'), 'the node goes on: it is asked again');
@@ -145,10 +126,10 @@ is($c->query('s1', 'SELECT count(*) FROM t'), '3000', 'all rows are there');
 
 # ---- the config node ----
 
-stop_node('s1');
+$c->freeze('s1');
 is($c->query('s2', 'SELECT count(*) FROM t WHERE k IN (1500, 2500)'), '2', 'without the config node the others go on');
 like($c->error('s2', 'CREATE TABLE x (a int)'), qr/08006: .*node "s1"/, 'DDL names it');
-go_on();
+$c->thaw('s1');
 
 # ---- a link that is cut: nothing passes, nobody is told ----
 

@@ -49,24 +49,6 @@ sub begin
 	return $session;
 }
 
-# All processes of a node stand still, or go on.
-sub freeze
-{
-	my ($node) = @_;
-	my $postmaster = $c->node($node)->{_pid};
-	kill 'STOP', $postmaster;
-	kill 'STOP', TesseraCluster::_children($postmaster);
-	return;
-}
-
-sub thaw
-{
-	my ($node) = @_;
-	my $postmaster = $c->node($node)->{_pid};
-	kill 'CONT', $postmaster, TesseraCluster::_children($postmaster);
-	return;
-}
-
 # Runs SQL while a process stands still: that it ends at all, before this goes on, shows that it does not wait for it. Returns what psql returns.
 sub meanwhile
 {
@@ -142,7 +124,7 @@ settled('never confirmed');
 # The recipient's server stands still in the clone: the donor says so, and the migration can be cancelled.
 $c->set('s3', 'tessera.migration_commit_size' => 8);
 $session = begin('s1', 's3', 'recipient_batch', $move);
-freeze('s3');
+$c->freeze('s3');
 ok($c->wait_for('s2', $waiting, qr/^(answer of node s3|recipient: its node does not answer)$/, 30), 'a recipient that stands still is named');
 my $id = $c->query('s1', $running);
 my ($status, $stdout, $stderr) = meanwhile('cancelling it', 's1', "SELECT tessera.cancel_migration('$id')");
@@ -150,7 +132,7 @@ is("$status $stdout", '0 t', 'it is cancelled') or diag $stderr;
 is((meanwhile('the range', 's2', 'SELECT bal FROM acc WHERE k = 1001'))[1], '1002', 'the range is served');
 
 # A statement that waits for the node that stands still can be cancelled, too: the request to cancel does not hang.
-thaw('s3');
+$c->thaw('s3');
 $c->go_on('s3');
 like($c->finish($session), qr/57014/, 'its caller is told');
 $c->query('s3', 'ALTER SYSTEM RESET tessera.migration_commit_size');
@@ -159,11 +141,11 @@ settled('recipient stood still');
 $c->query('s1', $move);
 $session = $c->session('s1', on_error_stop => 0);
 $session->query('SELECT bal FROM acc WHERE k = 1000');
-freeze('s3');
+$c->freeze('s3');
 $session->query("SET statement_timeout = 500");
 $session->query('SELECT bal FROM acc WHERE k = 1000');
 like($session->{stderr}, qr/statement timeout/, 'a statement that waits for a server that stands still is cancelled');
-thaw('s3');
+$c->thaw('s3');
 $session->{stderr} = '';
 $session->query("SET statement_timeout = 0");
 is($session->query('SELECT bal FROM acc WHERE k = 1001'), '1002', 'and the session goes on') or diag $session->{stderr};
@@ -172,25 +154,25 @@ $c->query('s1', "SELECT tessera.move_range('acc', 500, 1500, 's2')");
 
 # The config node stands still: no gate is closed; when it is back the move goes on.
 $session = begin('s3', 's2', 'donor_cloned', $move);
-freeze('s1');
+$c->freeze('s1');
 $c->go_on('s2');
 ok($c->wait_for('s2', $waiting, qr/^(answer of node s1|the config node does not answer)$/, 30), 'a config node that stands still is named');
 ($status) = meanwhile('the range', 's2', 'UPDATE acc SET bal = bal + 1 WHERE k = 1002');
 is($status, 0, 'it is served');
 $c->plain_query('UPDATE acc SET bal = bal + 1 WHERE k = 1002');
-thaw('s1');
+$c->thaw('s1');
 is($c->finish($session), '', 'it goes on when the config node does');
 settled('config node stood still');
 $c->query('s1', "SELECT tessera.move_range('acc', 500, 1500, 's2')");
 
 # It stands still when it should decide: who waits at the gate gets an error at its deadline, and nothing is guessed.
 $session = begin('s3', 's2', 'config_commit', $move);
-freeze('s1');
+$c->freeze('s1');
 $c->go_on('s2');
 ($status, $stdout, $stderr) = meanwhile('waiting at the gate', 's2', 'SET tessera.gate_timeout = 1000; SELECT bal FROM acc WHERE k = 1000');
 like($stderr, qr/55P03.*gate|40001/s, 'it ends at tessera.gate_timeout');
 is((meanwhile('outside of the range', 's2', 'SELECT bal FROM acc WHERE k = 1'))[1], '1', 'outside of the range all goes on');
-thaw('s1');
+$c->thaw('s1');
 $c->finish($session);
 ok($c->wait_for('s1', "SELECT count(*) FROM ($running) r", '0', 60), 'the config node decides when it is back');
 settled('config node stood still while it should decide');

@@ -7,8 +7,6 @@ use warnings FATAL => 'all';
 use Test::More;
 use TesseraCluster;
 
-my @stopped;
-END { local $?; kill 'CONT', @stopped if @stopped }
 
 my $c = TesseraCluster->new('health', settings => { wal_retrieve_retry_interval => '100ms', max_wal_size => '32MB', min_wal_size => '32MB' });
 $c->create(shards => 2, routers => 1);
@@ -58,17 +56,11 @@ $c->start('s2');
 $c->query('r1', 'SELECT * FROM t');
 is($c->query('r1', $silent), '', 'the first statement that reaches it ends that');
 
-foreach my $name (qw(s2 r1))
-{
-	my @processes = ($c->node($name)->{_pid}, TesseraCluster::_children($c->node($name)->{_pid}));
-	kill 'STOP', @processes;
-	push @stopped, @processes;
-}
+$c->freeze($_) foreach qw(s2 r1);
 like(found('s1', '^node '), qr/^error\|node r1\|it does not answer this node since [^|]*: nothing has come from it for \d+ ms
 error\|node s2\|it does not answer this node since [^|]*: nothing has come from it for \d+ ms$/, 'two nodes that stand still');
 is($c->query('s1', $silent), 'r1 s2', 'both are silent');
-kill 'CONT', @stopped;
-@stopped = ();
+$c->thaw($_) foreach qw(s2 r1);
 all_well('they go on');
 
 # ---- Subscriptions

@@ -8,8 +8,6 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use TesseraCluster;
 
-my @stopped;
-END { local $?; kill 'CONT', @stopped if @stopped }
 
 my $c = TesseraCluster->new('subscriptions', settings => { wal_retrieve_retry_interval => '100ms' });
 $c->create(shards => 2, routers => 1);
@@ -118,15 +116,13 @@ like($c->error('s1', "SELECT tessera.move_schema('app', '$elsewhere')"), qr/0A00
 	'so does move_schema');
 
 # a node that stands still is waited for before the table is locked
-@stopped = ($c->node('r1')->{_pid}, TesseraCluster::_children($c->node('r1')->{_pid}));
-kill 'STOP', @stopped;
+$c->freeze('r1');
 my $check = $c->background('s1', "SELECT problem FROM tessera.check_table('app.p', 'k')");
 ok($c->wait_for('s1', "SELECT count(*) FROM pg_stat_activity a WHERE query ~ '^SELECT problem FROM tessera.check_table' AND wait_event = 'Extension'
 	AND NOT EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid AND l.relation = 'app.p'::regclass)", '1'), 'check_table waits without a lock');
 is($c->ended($check), '', 'it ends');
 like($check->{out}, qr/^table "p" $problem/m, 'and knows what the other nodes say');
-kill 'CONT', @stopped;
-@stopped = ();
+$c->thaw('r1');
 
 # disabled by the error, and enabled again, which core needs for a REFRESH
 sub enable

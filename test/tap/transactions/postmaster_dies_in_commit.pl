@@ -23,9 +23,7 @@ my $pid = $writer->query('SELECT pg_backend_pid()');
 $writer->query_until(qr/begun/, "\\echo begun\nBEGIN; UPDATE t SET v = 1 WHERE k = 1; UPDATE t SET v = 1 WHERE k = 6; COMMIT;\n");
 ok($c->wait_for('s2', 'SELECT count(*) FROM pg_prepared_xact()', '1', 30), 'the other node is prepared');
 ok($c->wait_for('s1', "SELECT wait_event FROM pg_stat_activity WHERE pid = $pid", 'SyncRep', 30), 'the coordinator has committed');
-my $other = $c->node('s2')->{_pid};
-my @stopped = ($other, TesseraCluster::_children($other));
-kill 'STOP', @stopped;
+$c->freeze('s2');
 $c->query('s1', 'ALTER SYSTEM RESET synchronous_standby_names');
 $c->query('s1', 'SELECT pg_reload_conf()');
 ok($c->wait_for('s1', "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $pid", 'Extension', 30), 'it waits for the other node');
@@ -37,7 +35,7 @@ select(undef, undef, undef, 0.05) while TesseraCluster::_alive($pid) && time < $
 ok(!TesseraCluster::_alive($pid), 'it ends with its postmaster');
 unlike(slurp_file($c->node('s1')->logfile), qr/PANIC/, 'without a PANIC');
 
-kill 'CONT', reverse @stopped;
+$c->thaw('s2');
 eval { $writer->quit };
 # What the postmaster has left behind.
 $c->node('s1')->{_pid} = undef;
