@@ -1,67 +1,39 @@
 /*
  * cut.c
- *	  One snapshot over all nodes, the router's side; see cut.h.
+ *	  One snapshot over all nodes, the router's side; see cut.h. Here the nodes are asked for the moment, and told it.
  *
  * Nodes of an earlier version (protocol below TESSERA_CUT_PROTOCOL) know no commit times: a statement that needs one of them goes by its snapshot as
  * it is.
- *
- * At REPEATABLE READ the list of the nodes that were asked belongs to the transaction whose local id it carries. A node whose remote transaction was
- * rolled back as a whole since then (tessera_participants_leave) is asked again.
  */
 #include "postgres.h"
 
-#include "access/parallel.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
-#include "storage/proc.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
-#include "utils/memutils.h"
 #include "utils/resowner.h"
-#include "utils/snapmgr.h"
 #include "utils/uuid.h"
 
 #include "catalog/clock_store.h"
 #include "clock/clock.h"
-#include "common/errors.h"
 #include "common/injection.h"
 #include "common/protocol.h"
-#include "common/version_compat.h"
 #include "control/calls.h"
 #include "executor/cut.h"
 #include "executor/cut_doubts.h"
+#include "executor/cut_left_out.h"
+#include "executor/cut_private.h"
 #include "executor/questions.h"
 #include "transaction/cluster_time.h"
 #include "transaction/participant.h"
-#include "transport/connection_slots.h"
 
 bool		tessera_snapshot_reads = false;
-
-static int	snapshot_timeout = 2000;
-
-typedef struct AskedNode
-{
-	int32		node_id;
-	uint32		join;			/* of its transaction */
-} AskedNode;
-
-/* Of the transaction with this id. */
-typedef struct TransactionCut
-{
-	LocalTransactionId transaction;
-	TesseraTime time;			/* 0: nobody was asked */
-	List	   *asked;			/* of AskedNode *, in TopTransactionContext */
-	bool		beginning;		/* they are being asked */
-	bool		imported;		/* its snapshot is another one's */
-} TransactionCut;
-
-static TransactionCut of_transaction = {InvalidLocalTransactionId};
+int			tessera_snapshot_timeout = 2000;
 
 
-/* The clock goes, or is started now: it does not on a standby. */
-static bool
-has_clock(void)
+bool
+tessera_cut_has_clock(void)
 {
 	tessera_clock_load();
 	return tessera_clock_role() != TESSERA_CLOCK_STOPPED;
@@ -70,9 +42,9 @@ has_clock(void)
 bool
 tessera_cut_applies(void)
 {
-	return tessera_snapshot_reads && MyBackendType == B_BACKEND && !IsolationUsesXactSnapshot() && !tessera_internal_connection() && has_clock();
+	return tessera_snapshot_reads && MyBackendType == B_BACKEND && !IsolationUsesXactSnapshot() && !tessera_internal_connection() &&
+		tessera_cut_has_clock();
 }
-
 /* ---- asking ---- */
 
 /* NULL: a placed table that is elsewhere, of which the node need not say anything. */
@@ -133,9 +105,8 @@ versions_for(const TesseraCutNodes *nodes, int32 node_id, int *n)
 	return versions;
 }
 
-/* Sends the question; false: the node is of a version that does not know it. */
-static bool
-send_ask(TesseraQuestion *ask, const TesseraCutNodes *nodes, int32 node_id, uint64 statement)
+bool
+tessera_cut_send_ask(TesseraQuestion *ask, const TesseraCutNodes *nodes, int32 node_id, uint64 statement)
 {
 	TesseraCommandNeeds needs = {.statement = statement,.aside = statement == 0,.timeless = true};
 	int			protocol;
@@ -156,9 +127,8 @@ read_time(const char *text)
 	return (TesseraTime) strtoll(text, NULL, 10);
 }
 
-/* false: the node routes the tables otherwise. */
-static bool
-read_ask(const TesseraQuestion *ask, TesseraCutMoment *moment)
+bool
+tessera_cut_read_ask(const TesseraQuestion *ask, TesseraCutMoment *moment)
 {
 	TesseraTime newest;
 	Datum	   *answer;
@@ -186,242 +156,34 @@ read_ask(const TesseraQuestion *ask, TesseraCutMoment *moment)
 	return newest != 0;
 }
 
-/* ---- those that cannot be reached ---- */
-
-/* That were asked for statements of the transaction with this id. */
-typedef struct LeftOut
-{
-	LocalTransactionId transaction;
-	List	   *statements;		/* of palloc'd numbers, in TopTransactionContext; as long as */
-	List	   *nodes;			/* the list of their nodes */
-} LeftOut;
-
-static LeftOut left_out = {InvalidLocalTransactionId};
+/* ---- all of them ---- */
 
 static void
-leave_out(TesseraCutNodes *nodes, int32 node_id, uint64 statement)
+ask_one(TesseraSpare *spare)
 {
-	MemoryContext before = MemoryContextSwitchTo(TopTransactionContext);
-	uint64	   *number = palloc(sizeof(uint64));
-
-	if (left_out.transaction != tessera_proc_lxid(MyProc))
-		left_out = (LeftOut) {.transaction = tessera_proc_lxid(MyProc)};
-	*number = statement;
-	left_out.statements = lappend(left_out.statements, number);
-	left_out.nodes = lappend_int(left_out.nodes, node_id);
-	MemoryContextSwitchTo(before);
-	nodes->left_out = bms_add_member(nodes->left_out, node_id);
+	spare->sent = tessera_cut_send_ask(spare->ask, spare->nodes, spare->node_id, spare->statement);
 }
 
-void
-tessera_cut_require(const TesseraRouting *routing, int32 node_id, uint64 statement)
-{
-	ListCell   *number;
-	ListCell   *node;
-
-	if (left_out.transaction != tessera_proc_lxid(MyProc))
-		return;
-	forboth(number, left_out.statements, node, left_out.nodes)
-		if (*(uint64 *) lfirst(number) == statement && lfirst_int(node) == node_id)
-			ereport(ERROR,
-					(errcode(ERRCODE_CONNECTION_FAILURE),
-					 errmsg("node \"%s\" could not be reached when the statement began", NameStr(tessera_routing_node(routing, node_id)->name)),
-					 errhint("Run the statement again.")));
-}
-
-/* Sends the question. false: nothing was sent. */
+/* True if there is an answer to wait for. */
 static bool
 ask_or_leave_out(TesseraQuestion *ask, TesseraCutNodes *nodes, int32 node_id, uint64 statement)
 {
-	MemoryContext context = CurrentMemoryContext;
-	volatile bool sent = false;
+	TesseraSpare asked = {.nodes = nodes,.node_id = node_id,.statement = statement,.ask = ask};
 
-	if (!nodes->lenient)
-		return send_ask(ask, nodes, node_id, statement);
-	PG_TRY();
-	{
-		sent = send_ask(ask, nodes, node_id, statement);
-	}
-	PG_CATCH();
-	{
-		if (!tessera_error_is_unreachable(geterrcode()))
-			PG_RE_THROW();
-		MemoryContextSwitchTo(context);
-		FlushErrorState();
-		tessera_questions_end(ask, 1);
-		memset(ask, 0, sizeof(TesseraQuestion));
-		tessera_participant_let_go(node_id);
-		leave_out(nodes, node_id, statement);
-	}
-	PG_END_TRY();
-	return sent;
-}
-
-/* ---- those that a transaction does not need yet ---- */
-
-/* One of the shards that are only asked in case they are needed later. */
-typedef struct Spare
-{
-	const TesseraCutNodes *nodes;
-	int32		node_id;
-	TesseraQuestion *ask;
-	const TesseraCutMoment *moment;
-	bool		sent;
-} Spare;
-
-static void
-ask_spare(Spare *spare)
-{
-	spare->sent = send_ask(spare->ask, spare->nodes, spare->node_id, 0);
-}
-
-/* A node that had so long, in ms, to answer is left alone for a while; with less than that, which anybody can set, it was only not asked. */
-#define ENOUGH_MS 1000
-
-static void
-note_late(int32 node_id, TimestampTz since)
-{
-	if (TimestampDifferenceExceeds(since, GetCurrentTimestamp(), ENOUGH_MS))
-		tessera_node_kept_waiting(node_id);
-}
-
-/* What may be wrong with a node that is not needed: it cannot be reached, or is not one that this node would work with. */
-static bool
-is_no_matter(int sqlerrcode)
-{
-	return tessera_error_is_unreachable(sqlerrcode) || sqlerrcode == ERRCODE_TESSERA_FENCED || sqlerrcode == ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
-}
-
-/* Sends the spare something, in time. false: it cannot be reached then, and is in the transaction no more. */
-static bool
-reach_spare(Spare *spare, void (*send) (Spare *spare), TimestampTz deadline)
-{
-	MemoryContext context = CurrentMemoryContext;
-	TimestampTz since = GetCurrentTimestamp();
-	TimestampTz before = tessera_connections_limit(deadline);
-	volatile bool reached = false;
-
-	if (before != 0 && before < deadline)
-		(void) tessera_connections_limit(before);
-	PG_TRY();
-	{
-		send(spare);
-		reached = true;
-	}
-	PG_CATCH();
-	{
-		int			code = geterrcode();
-
-		(void) tessera_connections_limit(before);
-		if (!is_no_matter(code))
-			PG_RE_THROW();
-		MemoryContextSwitchTo(context);
-		FlushErrorState();
-		tessera_participant_let_go(spare->node_id);
-		if (code != ERRCODE_TOO_MANY_CONNECTIONS)
-			note_late(spare->node_id, since);
-	}
-	PG_END_TRY();
-	(void) tessera_connections_limit(before);
-	return reached;
-}
-
-static bool
-is_connected(int32 node_id)
-{
-	TesseraConnection *connection = tessera_connection_find(node_id, 0);
-
-	return connection != NULL && tessera_connection_alive(connection);
-}
-
-/* Whether a spare is asked at all. One that the statement is likely to come to is not left alone. */
-static bool
-is_worth_asking(const TesseraCutNodes *nodes, int32 node_id, TimestampTz deadline)
-{
-	bool		connected = is_connected(node_id);
-
-	if (node_id == nodes->routing->self || (!connected && GetCurrentTimestamp() >= deadline))
-		return false;
-	return bms_is_member(node_id, nodes->likely) || tessera_node_is_at_hand(node_id, connected);
-}
-
-/* Counts in *n how many were asked. */
-static void
-ask_spares(const TesseraCutNodes *nodes, TesseraQuestion *asks, volatile int *n, TimestampTz deadline)
-{
-	for (int i = nodes->n - nodes->nspare; i < nodes->n; i++)
-	{
-		Spare		spare = {.nodes = nodes,.node_id = nodes->node_ids[i],.ask = &asks[*n]};
-
-		if (!is_worth_asking(nodes, spare.node_id, deadline))
-			continue;
-		if (reach_spare(&spare, ask_spare, deadline) && spare.sent)
-		{
-			(*n)++;
-			continue;
-		}
-		tessera_questions_end(spare.ask, 1);
-		memset(spare.ask, 0, sizeof(TesseraQuestion));
-	}
-}
-
-/* What has come, and was not read while others were waited for, comes at once. */
-#define GRACE_MS 100
-
-/* Until the deadline, for n spares. Raises nothing but interrupts. */
-static void
-await_spares(const TesseraQuestion *asks, int n, TimestampTz deadline)
-{
-	TesseraConnection **connections = palloc(sizeof(TesseraConnection *) * Max(n, 1));
-
-	for (int i = 0; i < n; i++)
-		connections[i] = asks[i].connection;
-	(void) tessera_connections_await_in_time(connections, n, Max(deadline, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), GRACE_MS)));
-	pfree(connections);
-}
-
-/* Those that have not answered, or not as was hoped for, leave the transaction: they are asked when they are needed. */
-static void
-let_spare_go(TesseraQuestion *ask)
-{
-	int32		node_id = tessera_connection_node(ask->connection);
-
-	tessera_questions_end(ask, 1);
-	tessera_participant_let_go(node_id);
+	return nodes->lenient ? tessera_left_out_or_sent(nodes, &asked, ask_one) : tessera_cut_send_ask(ask, nodes, node_id, statement);
 }
 
 static void
-hear_spares(TesseraQuestion *asks, int n, TimestampTz since, TimestampTz deadline, TesseraCutMoment *moment)
+await(TesseraQuestion *questions, int n, TesseraCutNodes *nodes, uint64 statement)
 {
-	await_spares(asks, n, deadline);
-	for (int i = 0; i < n; i++)
-	{
-		int32		node_id = tessera_connection_node(asks[i].connection);
-		bool		late = !asks[i].command.done && tessera_connection_alive(asks[i].connection);
-
-		if (asks[i].answer != NULL && read_ask(&asks[i], moment))
-			tessera_node_is_back(node_id);
-		else
-			let_spare_go(&asks[i]);
-		if (late)
-			note_late(node_id, since);
-	}
+	if (nodes->lenient)
+		tessera_left_out_or_heard(nodes, questions, n, statement);
+	else
+		tessera_questions_await(questions, n);
 }
 
-/* How long spares are waited for, from now on: not so long that the statement fails for it. */
-static TimestampTz
-spares_deadline(void)
-{
-	int			timeout = StatementTimeout > 0 ? Min(snapshot_timeout, StatementTimeout / 2) : snapshot_timeout;
-
-	return TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout);
-}
-
-/* ---- all of them ---- */
-
-/* All of them, and what this node itself answers. The moment's time is the newest that any has seen. */
-static bool
-ask_nodes(TesseraCutNodes *nodes, uint64 statement, bool own, TesseraCutAsk *here, TesseraCutMoment *moment)
+bool
+tessera_cut_ask_all(TesseraCutNodes *nodes, uint64 statement, bool own, TesseraCutAsk *here, TesseraCutMoment *moment)
 {
 	TesseraQuestion *asks = palloc0(sizeof(TesseraQuestion) * Max(nodes->n, 1));
 	volatile int n = 0;
@@ -441,19 +203,19 @@ ask_nodes(TesseraCutNodes *nodes, uint64 statement, bool own, TesseraCutAsk *her
 			if (nodes->node_ids[i] != nodes->routing->self && ask_or_leave_out(&asks[n], nodes, nodes->node_ids[i], statement))
 				n++;
 		since = GetCurrentTimestamp();
-		deadline = spares_deadline();
-		ask_spares(nodes, &asks[n], &nspares, deadline);
-		tessera_questions_await(asks, n);
+		deadline = tessera_spares_deadline();
+		tessera_spares_ask(nodes, &asks[n], &nspares, deadline);
+		await(asks, n, nodes, statement);
 		for (int i = 0; i < n; i++)
-			agree = read_ask(&asks[i], moment) && agree;
+			agree = (asks[i].connection == NULL || tessera_cut_read_ask(&asks[i], moment)) && agree;
 		if (agree && nspares > 0)
-			hear_spares(&asks[n], nspares, since, deadline, moment);
+			tessera_spares_hear(&asks[n], nspares, since, deadline, moment);
 	}
 	PG_CATCH();
 	{
 		for (int i = n; i < n + nspares; i++)
 			if (!asks[i].command.done)
-				let_spare_go(&asks[i]);
+				tessera_spare_let_go(&asks[i]);
 		tessera_questions_end(asks, nodes->n);
 		PG_RE_THROW();
 	}
@@ -468,7 +230,7 @@ ask_nodes(TesseraCutNodes *nodes, uint64 statement, bool own, TesseraCutAsk *her
 bool
 tessera_cut_ask_nodes(TesseraCutNodes *nodes, uint64 statement, bool own, TesseraCutAsk *here, TesseraCutMoment *moment)
 {
-	if (!ask_nodes(nodes, statement, own, here, moment))
+	if (!tessera_cut_ask_all(nodes, statement, own, here, moment))
 		return false;
 	tessera_injection("cut_asked");
 	moment->time = Max(moment->time, tessera_clock_session());
@@ -491,31 +253,47 @@ tessera_cut_tell(TesseraConnection *connection, int32 node_id, const TesseraCutM
 }
 
 /* Sends one the question; those of earlier versions make it all the same, and are not waited for. */
-static bool
-send_settle(TesseraQuestion *settle, const TesseraCutNodes *nodes, int32 node_id, uint64 statement, const TesseraCutMoment *moment)
+static void
+settle_one(TesseraSpare *spare)
 {
-	TesseraCommandNeeds needs = {.statement = statement,.timeless = true};
+	const TesseraCutNodes *nodes = spare->nodes;
+	TesseraCommandNeeds needs = {.statement = spare->statement,.timeless = true};
+	TesseraQuestion *settle = spare->ask;
 	char	   *gids;
 	char	   *answers;
 
-	needs.versions = versions_for(nodes, node_id, &needs.nversions);
-	settle->connection = tessera_participant(nodes->routing, node_id, &needs);
+	needs.versions = versions_for(nodes, spare->node_id, &needs.nversions);
+	settle->connection = tessera_participant(nodes->routing, spare->node_id, &needs);
 	if (tessera_connection_protocol(settle->connection) < TESSERA_MEET_PROTOCOL)
 	{
-		tessera_cut_tell(settle->connection, node_id, moment);
+		tessera_cut_tell(settle->connection, spare->node_id, spare->moment);
 		tessera_connection_sync(settle->connection);
-		return false;
+		return;
 	}
-	tessera_cut_doubts_text(moment, node_id, &gids, &answers);
-	settle->values[0] = tessera_call_from_int8((int64) moment->time);
+	tessera_cut_doubts_text(spare->moment, spare->node_id, &gids, &answers);
+	settle->values[0] = tessera_call_from_int8((int64) spare->moment->time);
 	settle->values[1] = gids;
 	settle->values[2] = answers;
 	tessera_question_send(settle, TESSERA_CALL_SETTLE);
-	return true;
+	spare->sent = true;
+}
+
+/* True if there is an answer to wait for. */
+static bool
+settle_or_leave_out(TesseraQuestion *settle, TesseraCutNodes *nodes, int32 node_id, uint64 statement, const TesseraCutMoment *moment)
+{
+	TesseraSpare told = {.nodes = nodes,.node_id = node_id,.statement = statement,.ask = settle,.moment = moment};
+
+	if (node_id == nodes->routing->self || bms_is_member(node_id, nodes->left_out))
+		return false;
+	if (nodes->lenient)
+		return tessera_left_out_or_sent(nodes, &told, settle_one);
+	settle_one(&told);
+	return told.sent;
 }
 
 bool
-tessera_cut_settle_nodes(const TesseraCutNodes *nodes, uint64 statement, const TesseraCutMoment *moment)
+tessera_cut_settle_nodes(TesseraCutNodes *nodes, uint64 statement, const TesseraCutMoment *moment)
 {
 	TesseraQuestion *settles = palloc0(sizeof(TesseraQuestion) * Max(nodes->n, 1));
 	volatile int n = 0;
@@ -524,12 +302,11 @@ tessera_cut_settle_nodes(const TesseraCutNodes *nodes, uint64 statement, const T
 	PG_TRY();
 	{
 		for (int i = 0; i < nodes->n; i++)
-			if (nodes->node_ids[i] != nodes->routing->self && !bms_is_member(nodes->node_ids[i], nodes->left_out) &&
-				send_settle(&settles[n], nodes, nodes->node_ids[i], statement, moment))
+			if (settle_or_leave_out(&settles[n], nodes, nodes->node_ids[i], statement, moment))
 				n++;
-		tessera_questions_await(settles, n);
+		await(settles, n, nodes, statement);
 		for (int i = 0; i < n; i++)
-			settled = settled && tessera_question_is_true(&settles[i]);
+			settled = settled && (settles[i].connection == NULL || tessera_question_is_true(&settles[i]));
 	}
 	PG_FINALLY();
 	{
@@ -599,240 +376,7 @@ tessera_cut_meet(TesseraQuestion *meet, const TesseraCutNodes *nodes, int32 node
 	tessera_question_queue(meet, TESSERA_CALL_MEET);
 }
 
-/* ---- transactions with one snapshot ---- */
-
-static bool
-was_asked(int32 node_id)
-{
-	ListCell   *cell;
-
-	foreach(cell, of_transaction.asked)
-	{
-		AskedNode  *asked = lfirst(cell);
-
-		if (asked->node_id == node_id && tessera_participant_joined_by(node_id, asked->join))
-			return true;
-	}
-	return false;
-}
-
-static void
-note_asked(int32 node_id)
-{
-	MemoryContext before = MemoryContextSwitchTo(TopTransactionContext);
-	AskedNode  *asked = palloc(sizeof(AskedNode));
-
-	asked->node_id = node_id;
-	asked->join = tessera_participants_joins();
-	of_transaction.asked = lappend(of_transaction.asked, asked);
-	MemoryContextSwitchTo(before);
-}
-
-_Noreturn static void
-raise_too_late(const TesseraNode *node)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-			 errmsg("could not serialize access: node \"%s\" was not asked for the transaction's snapshot, and has committed since",
-					node ? NameStr(node->name) : "unknown"),
-			 errhint("Retry the transaction.")));
-}
-
-/* The node makes its snapshot that of the moment, at once: what it needs for that is not kept for ever. */
-static void
-tell_node(const TesseraRouting *routing, int32 node_id, const TesseraCutMoment *moment)
-{
-	TesseraCommandNeeds needs = {.aside = true,.timeless = true};
-	TesseraConnection *connection;
-
-	if (node_id == routing->self || !tessera_participant_joined_by(node_id, tessera_participants_joins()))
-		return;
-	connection = tessera_participant(routing, node_id, &needs);
-	tessera_cut_tell(connection, node_id, moment);
-	tessera_connection_sync(connection);
-	note_asked(node_id);
-}
-
-static void
-tell_spare(Spare *spare)
-{
-	tell_node(spare->nodes->routing, spare->node_id, spare->moment);
-}
-
-static void
-tell_nodes(const TesseraCutNodes *nodes, const TesseraCutMoment *moment)
-{
-	TimestampTz deadline = spares_deadline();
-
-	for (int i = 0; i < nodes->n; i++)
-	{
-		Spare		spare = {.nodes = nodes,.node_id = nodes->node_ids[i],.moment = moment};
-
-		if (i < nodes->n - nodes->nspare)
-			tell_node(nodes->routing, nodes->node_ids[i], moment);
-		else
-			(void) reach_spare(&spare, tell_spare, deadline);
-	}
-}
-
-static bool
-is_among(int32 node_id, const int32 *node_ids, int n)
-{
-	for (int i = 0; i < n; i++)
-		if (node_ids[i] == node_id)
-			return true;
-	return false;
-}
-
-/* The order in which nodes are asked; those of the first kind are needed. */
-typedef enum Need
-{
-	NEED_HELD,					/* it is in the transaction already, or keeps locks of this session: its connection stays */
-	NEED_LIKELY,				/* the statement may come to it */
-	NEED_CONNECTED,
-	NEED_NONE
-} Need;
-
-static Need
-need_of(const TesseraCutNodes *nodes, int32 node_id)
-{
-	TesseraConnection *connection = tessera_connection_find(node_id, 0);
-
-	if (tessera_participant_joined_by(node_id, tessera_participants_joins()) ||
-		(connection != NULL && tessera_connection_state(connection)->session_locks > 0))
-		return NEED_HELD;
-	if (bms_is_member(node_id, nodes->likely))
-		return NEED_LIKELY;
-	return is_connected(node_id) ? NEED_CONNECTED : NEED_NONE;
-}
-
-/* Behind those that are needed, which are in node_ids, all other shards; in nodes->node_ids, palloc'd. */
-static void
-list_nodes(TesseraCutNodes *nodes, int n, const int32 *node_ids)
-{
-	const TesseraRouting *routing = nodes->routing;
-	int32	   *all = palloc(sizeof(int32) * (routing->nnodes + n + 1));
-
-	memcpy(all, node_ids, sizeof(int32) * n);
-	nodes->n = n;
-	for (Need need = NEED_HELD; need <= NEED_NONE; need++)
-		for (int i = 0; i < routing->nnodes; i++)
-		{
-			const TesseraNode *node = tessera_routing_node_at(routing, i);
-
-			if (!node->is_shard || is_among(node->node_id, node_ids, n) || need_of(nodes, node->node_id) != need)
-				continue;
-			all[nodes->n++] = node->node_id;
-			nodes->nspare += need != NEED_HELD;
-		}
-	nodes->node_ids = all;
-}
-
-/* How often all are asked anew, as too much has happened since the question. */
-#define MOST_QUESTIONS 10
-
-_Noreturn static void
-raise_no_snapshot(const char *why)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-			 errmsg("could not serialize access: %s", why),
-			 errhint("Retry the transaction.")));
-}
-
-/* The first: nothing was read yet. */
-static void
-begin_cut(const TesseraRouting *routing, int n, const int32 *node_ids, Bitmapset *likely)
-{
-	TesseraCutNodes nodes = {.routing = routing,.likely = likely};
-
-	tessera_injection("cut_begins");
-	list_nodes(&nodes, n, node_ids);
-	for (int turn = 0; turn < MOST_QUESTIONS; turn++)
-	{
-		TesseraCutAsk here;
-		TesseraCutMoment moment;
-
-		/* no tables are named that could be elsewhere: it has none to give */
-		if (!tessera_cut_ask_nodes(&nodes, 0, true, &here, &moment))
-			raise_no_snapshot("a node has no snapshot for the transaction");
-		tell_nodes(&nodes, &moment);
-		if (tessera_cut_take(&here, &moment) != NULL)
-		{
-			of_transaction.time = moment.time;
-			return;
-		}
-	}
-	raise_no_snapshot("too much was committed while the transaction began");
-}
-
-/* One that the transaction had not come to: its snapshot is taken now. */
-static void
-join_cut(const TesseraRouting *routing, int32 node_id)
-{
-	TesseraCutNodes nodes = {.routing = routing,.node_ids = &node_id,.n = 1};
-	TesseraCutAsk here;
-	TesseraCutMoment moment;
-
-	/* it may have been lost before it was needed */
-	if (tessera_connection_find(node_id, 0) != NULL && tessera_connection_lost(tessera_connection_find(node_id, 0)))
-		tessera_participant_let_go(node_id);
-	if (!ask_nodes(&nodes, 0, false, &here, &moment) || moment.time > of_transaction.time)
-		raise_too_late(tessera_routing_node(routing, node_id));
-	moment.time = of_transaction.time;
-	tessera_cut_settle_doubts(&nodes, 0, &moment);
-	tell_node(routing, node_id, &moment);
-}
-
-static TransactionCut *
-this_transaction(void)
-{
-	if (of_transaction.transaction != tessera_proc_lxid(MyProc))
-		of_transaction = (TransactionCut) {.transaction = tessera_proc_lxid(MyProc)};
-	return &of_transaction;
-}
-
-void
-tessera_cut_imported(void)
-{
-	this_transaction()->imported = true;
-}
-
-/*
- * Not of one whose snapshot is another's, or that others have: they would not have the new one; a walsender's is that of its slot. Nor by a query of
- * our own while it begins.
- */
-bool
-tessera_cut_begins(void)
-{
-	return IsolationUsesXactSnapshot() && tessera_snapshot_reads && MyBackendType == B_BACKEND && !tessera_internal_connection() &&
-		this_transaction()->time == 0 && !of_transaction.imported && !of_transaction.beginning && !XactHasExportedSnapshots() && has_clock();
-}
-
-void
-tessera_cut_transaction(const TesseraRouting *routing, int n, const int32 *node_ids, Bitmapset *likely, Snapshot statement)
-{
-	if (tessera_cut_begins())
-	{
-		of_transaction.beginning = true;
-		PG_TRY();
-		{
-			begin_cut(routing, n, node_ids, likely);
-		}
-		PG_FINALLY();
-		{
-			of_transaction.beginning = false;
-		}
-		PG_END_TRY();
-		if (statement != NULL && statement != GetTransactionSnapshot())
-			tessera_cut_copy(statement, GetTransactionSnapshot());
-	}
-	if (!IsolationUsesXactSnapshot() || this_transaction()->time == 0)
-		return;
-	for (int i = 0; i < n; i++)
-		if (node_ids[i] != routing->self && !was_asked(node_ids[i]))
-			join_cut(routing, node_ids[i]);
-}
+/* ---- settings ---- */
 
 void
 tessera_cut_init(void)
@@ -842,5 +386,5 @@ tessera_cut_init(void)
 							 &tessera_snapshot_reads, false, PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("tessera.snapshot_timeout", "How long a transaction at REPEATABLE READ waits for shards that it does not read yet.",
 							"They are asked for its snapshot with the first statement. One that does not answer in time is asked when it is needed.",
-							&snapshot_timeout, 2000, 1, INT_MAX / 1000, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
+							&tessera_snapshot_timeout, 2000, 1, INT_MAX / 1000, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
 }

@@ -48,7 +48,7 @@ typedef struct TesseraCutNodes
  */
 extern bool tessera_cut_ask_nodes(TesseraCutNodes *nodes, uint64 statement, bool own, TesseraCutAsk *here, TesseraCutMoment *moment);
 
-/* ERROR 08006 if the node was left out of what was asked for the statement: it must not read there, with a moment of its own. */
+/* ERROR, that of the attempt, if the node was left out of what was asked for the statement: it must not read there, with a moment of its own. */
 extern void tessera_cut_require(const TesseraRouting *routing, int32 node_id, uint64 statement);
 
 /* In front of a fragment of the statement: the node makes its snapshot that of the moment. */
@@ -58,7 +58,7 @@ extern void tessera_cut_tell(TesseraConnection *connection, int32 node_id, const
  * Every node but this one makes its snapshot that of the moment, under the statement's number; waits for the answers. false: a node has none to give,
  * or it shows the tables' rows elsewhere than the image has it: nothing must be read by it.
  */
-extern bool tessera_cut_settle_nodes(const TesseraCutNodes *nodes, uint64 statement, const TesseraCutMoment *moment);
+extern bool tessera_cut_settle_nodes(TesseraCutNodes *nodes, uint64 statement, const TesseraCutMoment *moment);
 
 /*
  * Without a question: the router chooses the moment, a little ahead of its clock; what this node keeps for its part (if own) is in here, as above.

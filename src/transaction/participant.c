@@ -115,18 +115,6 @@ add_participant(int32 node_id, TesseraConnection *connection)
 	return participant;
 }
 
-TesseraConnection **
-tessera_participant_connections(bool joined, int *n)
-{
-	TesseraConnection **connections = palloc(Max(at_hand.nparticipants, 1) * sizeof(TesseraConnection *));
-
-	*n = 0;
-	for (int i = 0; i < at_hand.nparticipants; i++)
-		if (!joined || at_hand.participants[i].joined)
-			connections[(*n)++] = at_hand.participants[i].connection;
-	return connections;
-}
-
 /* A transaction that was open there is gone, or the server is no longer the node: what it did cannot be committed any more. */
 static void
 require_intact(TesseraParticipant *participant)
@@ -358,13 +346,27 @@ tessera_participants_leave(uint32 moment)
 	}
 }
 
+bool
+tessera_participant_is_unused(const TesseraParticipant *participant)
+{
+	return participant->joined && !participant->used && !participant->prepared && tessera_participant_may_go(participant->node_id);
+}
+
+bool
+tessera_participant_may_go(int32 node_id)
+{
+	const TesseraParticipant *participant = find_participant(node_id);
+
+	return participant == NULL || !(participant->unlisted || participant->wrote || participant->locks ||
+									tessera_connection_state(participant->connection)->session_locks > 0);
+}
+
 void
 tessera_participant_let_go(int32 node_id)
 {
 	TesseraParticipant *participant = find_participant(node_id);
 
-	if (participant == NULL || participant->unlisted || participant->wrote || participant->locks ||
-		tessera_connection_state(participant->connection)->session_locks > 0)
+	if (participant == NULL || !tessera_participant_may_go(node_id))
 		return;
 	tessera_connection_close(participant->connection);
 	participant->joined = false;
@@ -852,8 +854,13 @@ abort_subtransaction(int level)
 		TesseraConnection *connection = at_hand.participants[i].connection;
 		int			depth = tessera_connection_state(connection)->xact_depth;
 
-		/* What an outer level still reads on other connections is left alone. */
-		if (depth >= level || (depth == 0 && at_hand.participants[i].level >= level && tessera_connection_busy(connection)))
+		/* What an outer level still reads on other connections is left alone; nobody waits for what was not used. */
+		if (depth >= level && tessera_participant_is_unused(&at_hand.participants[i]))
+		{
+			if (tessera_connection_drop_results(connection))
+				rollback_to(connection, level);
+		}
+		else if (depth >= level || (depth == 0 && at_hand.participants[i].level >= level && tessera_connection_busy(connection)))
 			connections[n++] = connection;
 		at_hand.participants[i].level = Min(at_hand.participants[i].level, level - 1);
 	}

@@ -95,8 +95,8 @@ extern void tessera_queue_current_session(TesseraConnection *connection);
  */
 extern void tessera_participant_restate_session(TesseraParticipant *participant);
 
-/* Connections of the participants (palloc'd array); joined: only those with an open transaction. */
-extern TesseraConnection **tessera_participant_connections(bool joined, int *n);
+/* It is in the transaction in case it is needed (executor/cut.h), and was not. */
+extern bool tessera_participant_is_unused(const TesseraParticipant *participant);
 
 /* constraint_modes.c: true if this transaction has run SET CONSTRAINTS. */
 extern bool tessera_constraint_modes_any(TesseraTransaction *transaction);

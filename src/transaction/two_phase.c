@@ -811,33 +811,55 @@ send_rollback(TesseraTransaction *transaction, TesseraParticipant *participant)
 	}
 }
 
+static void
+rolled_back(TesseraParticipant *participant)
+{
+	TesseraRemoteState *state = tessera_connection_state(participant->connection);
+
+	state->xact_depth = 0;
+	state->wrote = false;
+	state->known = false;
+}
+
+/* What it answers is read when the connection is used again: one that hangs is no matter until then. */
+static void
+leave_unused(TesseraTransaction *transaction, TesseraParticipant *participant)
+{
+	if (tessera_connection_drop_results(participant->connection))
+		send_rollback(transaction, participant);
+	rolled_back(participant);
+}
+
 void
 tessera_two_phase_aborted(TesseraTransaction *transaction)
 {
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_abort_timeout);
-	int			n;
 	TesseraConnection **connections;
+	int			n = 0;
 
 	/* The coordinator had committed already, when something failed here: carry it out. */
 	if (transaction->phase == TESSERA_COMMIT_COMMITTED)
 		tessera_two_phase_committed(transaction);
-	connections = tessera_participant_connections(false, &n);
+	connections = palloc(Max(transaction->nparticipants, 1) * sizeof(TesseraConnection *));
+	for (int i = 0; i < transaction->nparticipants; i++)
+		if (tessera_participant_is_unused(&transaction->participants[i]))
+			leave_unused(transaction, &transaction->participants[i]);
+		else
+			connections[n++] = transaction->participants[i].connection;
 	tessera_connections_reset(connections, n, deadline);
 	for (int i = 0; i < transaction->nparticipants; i++)
-		if (tessera_connection_alive(connections[i]))
-			send_rollback(transaction, &transaction->participants[i]);
+	{
+		TesseraParticipant *participant = &transaction->participants[i];
+
+		if (!tessera_participant_is_unused(participant) && tessera_connection_alive(participant->connection))
+			send_rollback(transaction, participant);
+	}
 	if (tessera_connections_await_answers(connections, n, deadline) > 0)
 		for (int i = 0; i < n; i++)
 			if (tessera_connection_busy(connections[i]))
 				tessera_connection_close(connections[i]);
-	for (int i = 0; i < n; i++)
-	{
-		TesseraRemoteState *state = tessera_connection_state(connections[i]);
-
-		state->xact_depth = 0;
-		state->wrote = false;
-		state->known = false;
-	}
+	for (int i = 0; i < transaction->nparticipants; i++)
+		rolled_back(&transaction->participants[i]);
 	pfree(connections);
 	transaction->phase = TESSERA_COMMIT_OPEN;
 }

@@ -213,6 +213,11 @@ extern int	tessera_connections_await_answers(TesseraConnection **connections, in
 /* The same for who may be interrupted, which is all that it raises. */
 extern int	tessera_connections_await_in_time(TesseraConnection **connections, int n, TimestampTz deadline);
 
+/*
+ * Nobody reads what was asked for: it is dropped when it comes, which is not waited for. false: the connection is broken, and closed. Never raises.
+ */
+extern bool tessera_connection_drop_results(TesseraConnection *connection);
+
 /* tessera_connection_reset of n connections at once; those that are still busy then are closed. */
 extern void tessera_connections_reset(TesseraConnection **connections, int n, TimestampTz deadline);
 

@@ -585,71 +585,85 @@ tessera_slot_is_awaited(const TesseraSlot *slot)
 
 /* ---- whether nodes answer ---- */
 
-void
-tessera_node_reached(int32 node_id, bool reached)
+/* A copy of what is known of the node; of nothing, if there is none. */
+static NodeCount
+look_at_node(int32 node_id)
+{
+	NodeCount	counts = {0};
+	int			database = tessera_database_slot_if_any();
+
+	if (database < 0)
+		return counts;
+	LWLockAcquire(lock, LW_SHARED);
+	for (int i = 0; i < MOST_NODES; i++)
+		if (shared->nodes[i].node_id == node_id && shared->nodes[i].database == database)
+		{
+			counts = shared->nodes[i];
+			break;
+		}
+	LWLockRelease(lock);
+	return counts;
+}
+
+/* Its counters to change, under the lock, which is to be released; NULL: there are none, and the lock is not held. */
+static NodeCount *
+lock_node(int32 node_id)
 {
 	int			database = tessera_database_slot_if_any();
 	int			node;
 
 	if (database < 0)
-		return;
+		return NULL;
 	LWLockAcquire(lock, LW_EXCLUSIVE);
 	node = find_node(database, node_id);
-	if (node != 0 && reached)
-		counts_of(node)->silent_since = 0;
-	else if (node != 0 && counts_of(node)->silent_since == 0)
-		counts_of(node)->silent_since = GetCurrentTimestamp();
+	if (node != 0)
+		return counts_of(node);
 	LWLockRelease(lock);
+	return NULL;
 }
 
-/* 0: it has no counters yet. */
-static int
-find_known_node(int database, int32 node_id)
+void
+tessera_node_reached(int32 node_id, bool reached)
 {
-	for (int i = 0; i < MOST_NODES; i++)
-		if (shared->nodes[i].node_id == node_id && shared->nodes[i].database == database)
-			return i + 1;
-	return 0;
+	NodeCount  *counts = lock_node(node_id);
+
+	if (counts == NULL)
+		return;
+	if (reached)
+		counts->silent_since = 0;
+	else if (counts->silent_since == 0)
+		counts->silent_since = GetCurrentTimestamp();
+	LWLockRelease(lock);
 }
 
 bool
 tessera_node_is_at_hand(int32 node_id, bool connected)
 {
-	int			database = tessera_database_slot_if_any();
-	TimestampTz now = GetCurrentTimestamp();
-	TimestampTz left_until = 0;
-	bool		at_hand = true;
-	int			node;
+	NodeCount	counts = look_at_node(node_id);
 
-	if (database < 0)
-		return true;
-	LWLockAcquire(lock, LW_SHARED);
-	node = find_known_node(database, node_id);
-	if (node != 0)
-	{
-		left_until = counts_of(node)->left_until;
-		at_hand = left_until <= now &&
-			(connected || max_connections_per_shard == 0 || counts_of(node)->open < max_connections_per_shard);
-	}
-	LWLockRelease(lock);
+	if (counts.left_until > GetCurrentTimestamp() ||
+		(!connected && max_connections_per_shard != 0 && counts.open >= max_connections_per_shard))
+		return false;
 	/* one looks; the others hear of it */
-	if (at_hand && left_until != 0)
+	if (counts.left_until != 0)
 		tessera_node_kept_waiting(node_id);
-	return at_hand;
+	return true;
+}
+
+bool
+tessera_node_keeps_waiting(int32 node_id)
+{
+	return look_at_node(node_id).left_until > GetCurrentTimestamp();
 }
 
 static void
 leave_until(int32 node_id, TimestampTz until)
 {
-	int			database = tessera_database_slot_if_any();
-	int			node;
+	NodeCount  *counts = lock_node(node_id);
 
-	if (database < 0)
+	if (counts == NULL)
 		return;
-	LWLockAcquire(lock, LW_EXCLUSIVE);
-	node = find_node(database, node_id);
-	if (node != 0)
-		counts_of(node)->left_until = until;
+	counts->left_until = until;
 	LWLockRelease(lock);
 }
 
@@ -662,17 +676,7 @@ tessera_node_kept_waiting(int32 node_id)
 void
 tessera_node_is_back(int32 node_id)
 {
-	int			database = tessera_database_slot_if_any();
-	int			node;
-	bool		left;
-
-	if (database < 0)
-		return;
-	LWLockAcquire(lock, LW_SHARED);
-	node = find_known_node(database, node_id);
-	left = node != 0 && counts_of(node)->left_until != 0;
-	LWLockRelease(lock);
-	if (left)
+	if (look_at_node(node_id).left_until != 0)
 		leave_until(node_id, 0);
 }
 
@@ -680,17 +684,11 @@ tessera_node_is_back(int32 node_id)
 Datum
 tessera_internal_silent_since(PG_FUNCTION_ARGS)
 {
-	int			database = tessera_database_slot_if_any();
-	TimestampTz since = 0;
+	NodeCount	counts = look_at_node(PG_GETARG_INT32(0));
 
-	LWLockAcquire(lock, LW_SHARED);
-	for (int i = 0; database >= 0 && i < MOST_NODES; i++)
-		if (shared->nodes[i].node_id == PG_GETARG_INT32(0) && shared->nodes[i].database == database)
-			since = shared->nodes[i].silent_since;
-	LWLockRelease(lock);
-	if (since == 0)
+	if (counts.silent_since == 0)
 		PG_RETURN_NULL();
-	PG_RETURN_TIMESTAMPTZ(since);
+	PG_RETURN_TIMESTAMPTZ(counts.silent_since);
 }
 
 /* ---- what there is ---- */

@@ -60,6 +60,9 @@ extern void tessera_node_reached(int32 node_id, bool reached);
  */
 extern bool tessera_node_is_at_hand(int32 node_id, bool connected);
 
+/* It has kept one waiting lately who did not need it yet, and has answered nobody of that kind since. For moments: an LWLock. Raises nothing. */
+extern bool tessera_node_keeps_waiting(int32 node_id);
+
 /* It has kept one waiting who did not need it yet, or has answered such a one. For moments: an LWLock. Raise nothing. */
 extern void tessera_node_kept_waiting(int32 node_id);
 extern void tessera_node_is_back(int32 node_id);

@@ -488,6 +488,22 @@ tessera_cancel_await(TesseraConnection *connection, long timeout_ms)
 	return cancel == NULL || tessera_cancel_finish(cancel, timeout_ms);
 }
 
+bool
+tessera_connection_drop_results(TesseraConnection *connection)
+{
+	if (!tessera_connection_alive(connection) || !tessera_connection_sync_quietly(connection))
+	{
+		tessera_connection_close(connection);
+		return false;
+	}
+	tessera_connection_forget(connection, NULL);
+	tessera_connection_clear_errors(connection);
+	tessera_connection_clear_all_notices(connection);
+	if (connection->count > 0)
+		connection->state.known = false;
+	return true;
+}
+
 void
 tessera_connections_reset(TesseraConnection **connections, int n, TimestampTz deadline)
 {
@@ -495,17 +511,8 @@ tessera_connections_reset(TesseraConnection **connections, int n, TimestampTz de
 	{
 		TesseraConnection *connection = connections[i];
 
-		if (!tessera_connection_alive(connection))
-		{
-			tessera_connection_close(connection);
+		if (!tessera_connection_drop_results(connection) || connection->count == 0)
 			continue;
-		}
-		tessera_connection_forget(connection, NULL);
-		tessera_connection_clear_errors(connection);
-		tessera_connection_clear_all_notices(connection);
-		if (connection->count == 0)
-			continue;
-		connection->state.known = false;
 
 		/* Often everything has been answered already. */
 		if (tessera_connection_read(connection))

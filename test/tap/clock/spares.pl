@@ -101,6 +101,62 @@ subtest 'one that is lost before it is needed' => sub {
 	ok($c->wait_for('r1', 'SELECT count(*) FROM t', '300'), 'it is back');
 };
 
+# It has answered once, and nobody needs it since: a rollback that waited for it would last for an hour.
+subtest 'one that hangs when the transaction ends' => sub {
+	my @settings = ("SET tessera.snapshot_timeout = '60s'", "SET tessera.abort_timeout = '1h'", 'SELECT count(*) FROM t');
+	my %session = map { $_ => $c->session_of('r1', @settings, $BEGIN) } 'rollback', 'error', 'savepoint', 'commit';
+	$session{savepoint}->query('SAVEPOINT a');
+	is($c->answer($session{$_}, 'SELECT v FROM t WHERE k = 50'), '50', "$_ has read") foreach sort keys %session;
+	is($c->query('s3', $TRANSACTIONS), '4', 'all take part');
+	$c->freeze('s3');
+	is($c->answer($session{rollback}, 'ROLLBACK'), '', 'ROLLBACK');
+	is($c->answer($session{error}, 'SELECT 1 / 0'), '22012', 'an error');
+	is($c->answer($session{error}, 'ROLLBACK'), '', 'and the ROLLBACK after it');
+	is($c->answer($session{savepoint}, "ROLLBACK TO a;\nSELECT v FROM t WHERE k = 51"), '51', 'ROLLBACK TO');
+	is($c->answer($session{savepoint}, 'DO $$BEGIN PERFORM v FROM t WHERE k = 52; RAISE division_by_zero; EXCEPTION WHEN division_by_zero THEN END$$'), '',
+		'a block that ends with an error');
+	is($c->answer($session{$_}, 'COMMIT'), '', "COMMIT of $_") foreach 'savepoint', 'commit';
+	$c->thaw('s3');
+	is($c->answer($session{$_}, 'SELECT count(*), count(DISTINCT v % 1000) FROM t'), '300|300', "$_ goes on") foreach sort keys %session;
+	ok($c->wait_for('s3', $TRANSACTIONS, '0'), 'they have left it');
+	$_->quit foreach values %session;
+};
+
+# Its connection has a lock of the session, so it stays, and is waited for.
+subtest 'one that keeps a lock of the session' => sub {
+	my $session = $c->session_of('r1', "SET tessera.gate_timeout = '50s'", 'SELECT count(*) FROM t');
+	$session->query('SELECT pg_advisory_lock(k) FROM generate_series(1, 50) k');
+	my $key = $c->answer($session, "SELECT min(objid) FROM tessera.advisory_locks WHERE home = 's3'");
+	ok($key, 's3 keeps one');
+	$c->pause_at('s3', 'cut_ask');
+	$session->query($BEGIN);
+	$session->query_until(qr/begun/, "\\echo begun\nSELECT v FROM t WHERE k = 50;\n");
+	$c->runs_for('r1', 'SELECT v FROM t WHERE k = 50%', '3 s');
+	$c->go_on('s3', 'cut_ask');
+	is($c->answer($session, 'SELECT v FROM t WHERE k = 250'), "50\n1250", 'it is waited for');
+	is($c->answer($session, 'COMMIT'), '', 'and used');
+	is($c->query('r1', "SELECT pg_try_advisory_lock($key)"), 'f', 'the lock is still there');
+	$session->quit;
+};
+
+# Where there are several scans all that have rows of the tables are asked.
+subtest 'one that hangs at READ COMMITTED' => sub {
+	my $several = 'SELECT (SELECT v FROM t WHERE k = 50) + (SELECT v FROM t WHERE k = %d)';
+	my @settings = ("SET tessera.node_timeout = '1s'", "SET tessera.connect_timeout = '1s'");
+	my %session = ('a connection' => $c->session_of('r1', @settings, sprintf($several, 150)), 'none' => $c->session_of('r1', @settings));
+	$c->freeze('s2');
+	foreach my $who (sort keys %session)
+	{
+		is($c->answer($session{$who}, sprintf($several, 250)), '1300', "$who: it is not needed") foreach 1, 2;
+		is($c->answer($session{$who}, "BEGIN;\n" . sprintf($several, 250) . ";\n" . sprintf($several, 250) . ";\nCOMMIT"), "1300\n1300", "$who: twice");
+		is($c->answer($session{$who}, sprintf($several, 150)), '08006', "$who: it is needed");
+	}
+	$c->thaw('s2');
+	ok($c->wait_for('r1', sprintf($several, 150), '200'), 'it is back');
+	is($c->answer($session{$_}, sprintf($several, 150)), '200', "$_: for all") foreach sort keys %session;
+	$_->quit foreach values %session;
+};
+
 subtest 'one that has no connection to give' => sub {
 	$c->set('r1', 'tessera.max_connections_per_shard' => 1);
 	my $holder = $c->session_of('r1');

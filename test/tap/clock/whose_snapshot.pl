@@ -1,0 +1,74 @@
+# Whose snapshot becomes that of the common moment, and whose does not: a walsender keeps that of its slot; a bitmap scan that was started before the
+# question goes by the moment, as all else of its statement; COPY of a copy waits for what its snapshot cannot judge (doc/design.md#one-snapshot).
+use strict;
+use warnings FATAL => 'all';
+
+use Test::More;
+use TesseraCluster;
+
+my $c = TesseraCluster->new('whose', settings => { 'tessera.snapshot_reads' => 'on', 'tessera.injection_points' => 'on',
+	'tessera.orphan_cleanup_delay' => 0 });
+$c->create(shards => 3, routers => 0);
+# Keys to 100 are on s1, to 200 on s2, above on s3; each node has a copy of `copied`; `placed` is on s1, where the tests read it.
+$c->query('s1', $_) foreach (
+	'CREATE TABLE t (k int PRIMARY KEY, v int NOT NULL)', "SELECT tessera.shard_table('t', 'k')",
+	'INSERT INTO t SELECT g, 0 FROM generate_series(1, 300) g',
+	"SELECT tessera.move_range('t', 101, 201, 's2')", "SELECT tessera.move_range('t', 201, tessera.maxkey(), 's3')",
+	'CREATE TABLE copied (k int PRIMARY KEY, v int)', "SELECT tessera.replicate_table('copied')", 'INSERT INTO copied VALUES (1, 0), (2, 0)',
+	'CREATE TABLE placed (k int, v int)', 'CREATE INDEX ON placed (k)', 'INSERT INTO placed SELECT g, 0 FROM generate_series(1, 300) g');
+$c->fetch_routing;
+
+my $BEGIN = 'BEGIN ISOLATION LEVEL REPEATABLE READ';
+
+# What is committed after the slot comes by the stream: if the copy had it too there would be twice as much.
+subtest 'a walsender' => sub {
+	my $sender = $c->session('s1', on_error_stop => 0, replication => 'database');
+	$sender->query("$BEGIN READ ONLY");
+	like($sender->query("CREATE_REPLICATION_SLOT whose TEMPORARY LOGICAL pgoutput (SNAPSHOT 'use')"), qr/^whose\|/, 'a slot with its snapshot');
+	$c->query('s1', 'UPDATE placed SET v = 1 WHERE k = 1');
+	is($c->answer($sender, 'SELECT v FROM placed WHERE k = 1'), '0', 'what was committed since is not seen');
+	is($c->answer($sender, 'COPY placed TO STDOUT') =~ /^1\t(\d)$/m ? $1 : 'none', '0', 'nor copied');
+	$sender->quit;
+	is($c->query('s1', 'SELECT v FROM placed WHERE k = 1'), '1', 'a client sees it');
+};
+
+# The statement has its scans ready when it asks; one shard answers late, and has committed meanwhile what this node has, too.
+subtest 'a bitmap scan of this node' => sub {
+	my @plans = ('SET enable_seqscan = off', 'SET enable_indexscan = off', 'SET enable_indexonlyscan = off');
+	foreach my $condition ('k < 3', 'k = 1 OR k = 2')
+	{
+		$c->query('s1', 'BEGIN; UPDATE copied SET v = 0; UPDATE t SET v = 0; COMMIT');
+		my $sql = "SELECT (SELECT sum(v) FROM copied WHERE $condition), max(a.v), max(b.v) FROM t a JOIN t b ON a.v = b.v WHERE random() < 2";
+		like($c->query('s1', join('; ', @plans, "EXPLAIN $sql")), qr/Bitmap Heap Scan on copied/, "$condition: it is one");
+		$c->pause_at('s2', 'cut_ask');
+		my $reader = $c->background('s1', join('; ', @plans, $sql));
+		$c->is_paused_at('s2', 'cut_ask');
+		$c->query('s1', 'BEGIN; UPDATE copied SET v = 1 WHERE k < 3; UPDATE t SET v = 1 WHERE k IN (150, 250); COMMIT');
+		$c->go_on('s2', 'cut_ask');
+		is($c->ended($reader), '', "$condition: it ends");
+		like($reader->{out}, qr/^2\|1\|1$/m, "$condition: and shows what was committed before the moment");
+	}
+};
+
+# The coordinator has decided and is down: whether the copy shows it cannot be known before it is back.
+subtest 'COPY of a copy' => sub {
+	$c->pause_at('s1', 'commit_decided');
+	my $writer = $c->background('s1', 'UPDATE copied SET v = 1 WHERE k = 1');
+	$c->is_paused_at('s1', 'commit_decided');
+	$c->stop('s1', 'immediate');
+	$c->ended($writer);
+	# the moment is later than the decision
+	$c->query($_, 'UPDATE t SET v = 2 WHERE k = ' . ($_ eq 's2' ? 150 : 250)) foreach 's2', 's3';
+	my $reader = $c->session_of('s2', "SET tessera.gate_timeout = '2s'", $BEGIN);
+	is($c->answer($reader, 'SELECT v FROM t WHERE k = 150'), '2', 'who reads something else is not held up');
+	my $ways = { 'COPY' => 'COPY copied TO STDOUT', 'COPY of a query' => 'COPY (SELECT * FROM copied) TO STDOUT', SELECT => 'SELECT v FROM copied WHERE k = 1' };
+	is($c->answer($reader, "SAVEPOINT a;\n$ways->{$_}"), '55P03', "$_ waits, and does not show what may be wrong") and $reader->query('ROLLBACK TO a')
+		foreach sort keys %$ways;
+	$reader->quit;
+	$c->start('s1');
+	$c->wait_for($_, "SELECT count(*) >= 0 FROM tessera.resolve_transactions('0')", 't') foreach $c->names;
+	is($c->query($_, 'SELECT v FROM copied WHERE k = 1'), '1', "$_: then it is seen") foreach $c->names;
+};
+
+$c->is_settled('at the end');
+done_testing();
