@@ -115,7 +115,7 @@ connect_layers(void)
 	tessera_partition_check = tessera_check_new_partition;
 	tessera_copy_handler = tessera_copy_statement;
 	tessera_copy_done = tessera_replicated_carry;
-	tessera_snapshot_imported = tessera_cut_imported;
+	tessera_snapshot_imported = tessera_cut_stays;
 	tessera_ddl_end_migrations = tessera_migrations_end;
 	tessera_ddl_is_of_migration = tessera_is_of_migration;
 	tessera_promotion_merge = tessera_recover_catalog;

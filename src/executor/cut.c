@@ -28,7 +28,7 @@
 #include "transaction/cluster_time.h"
 #include "transaction/participant.h"
 
-bool		tessera_snapshot_reads = false;
+bool		tessera_snapshot_reads = true;
 int			tessera_snapshot_timeout = 2000;
 
 
@@ -383,7 +383,7 @@ tessera_cut_init(void)
 {
 	DefineCustomBoolVariable("tessera.snapshot_reads", "Statements that read several nodes see one moment of the cluster.",
 							 "It costs a round trip where writes over several nodes are under way. If off, each node shows its newest state.",
-							 &tessera_snapshot_reads, false, PGC_USERSET, 0, NULL, NULL, NULL);
+							 &tessera_snapshot_reads, true, PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("tessera.snapshot_timeout", "How long a transaction at REPEATABLE READ waits for shards that it does not read yet.",
 							"They are asked for its snapshot with the first statement. One that does not answer in time is asked when it is needed.",
 							&tessera_snapshot_timeout, 2000, 1, INT_MAX / 1000, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);

@@ -83,8 +83,8 @@ extern void tessera_cut_transaction(const TesseraRouting *routing, int n, const 
 /* True if tessera_cut_transaction would begin one. */
 extern bool tessera_cut_begins(void);
 
-/* The transaction's snapshot is another one's (SET TRANSACTION SNAPSHOT): it stays as it is. */
-extern void tessera_cut_imported(void);
+/* The transaction's snapshot stays as it is: it is another one's (SET TRANSACTION SNAPSHOT), or a table was read under it. */
+extern void tessera_cut_stays(void);
 
 extern void tessera_cut_init(void);	/* from _PG_init */
 

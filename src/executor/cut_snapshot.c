@@ -38,6 +38,7 @@
 #include "common/injection.h"
 #include "common/version_compat.h"
 #include "control/calls.h"
+#include "executor/cut_serializable.h"
 #include "executor/cut_snapshot.h"
 #include "executor/cut_writers.h"
 #include "executor/executor_settings.h"
@@ -103,6 +104,7 @@ tessera_cut_ask(TesseraCutAsk *ask, List *relids, ResourceOwner owner, List **do
 	if (IsolationUsesXactSnapshot())
 	{
 		ask->held = GetTransactionSnapshot();
+		tessera_serializable_track();
 		/* the transaction's own may have been taken before the position: what it does not see is found from there on all the same */
 		seen = GetLatestSnapshot();
 	}
@@ -224,6 +226,7 @@ change_own(Snapshot now, const TesseraCutResult *result)
 	note_former(own);
 	set_lists(own, now, result->hidden, result->nhidden, MemoryContextAlloc(TopTransactionContext, lists_size(now, result->nhidden)));
 	own->snapXactCompletionCount = next_serial();
+	tessera_serializable_snapshot_taken();
 	return own;
 }
 

@@ -33,7 +33,7 @@ typedef struct TransactionCut
 	TesseraTime time;			/* 0: nobody was asked */
 	List	   *asked;			/* of AskedNode *, in TopTransactionContext */
 	bool		beginning;		/* they are being asked */
-	bool		imported;		/* its snapshot is another one's */
+	bool		stays;			/* its snapshot is not to be changed */
 } TransactionCut;
 
 static TransactionCut of_transaction = {InvalidLocalTransactionId};
@@ -231,9 +231,9 @@ this_transaction(void)
 }
 
 void
-tessera_cut_imported(void)
+tessera_cut_stays(void)
 {
-	this_transaction()->imported = true;
+	this_transaction()->stays = true;
 }
 
 /*
@@ -244,7 +244,7 @@ bool
 tessera_cut_begins(void)
 {
 	return IsolationUsesXactSnapshot() && tessera_snapshot_reads && MyBackendType == B_BACKEND && !tessera_internal_connection() &&
-		this_transaction()->time == 0 && !of_transaction.imported && !of_transaction.beginning && !XactHasExportedSnapshots() &&
+		this_transaction()->time == 0 && !of_transaction.stays && !of_transaction.beginning && !XactHasExportedSnapshots() &&
 		tessera_cut_has_clock();
 }
 

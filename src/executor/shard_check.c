@@ -625,9 +625,13 @@ cut_snapshot(QueryDesc *query)
 		return false;
 	if (IsolationUsesXactSnapshot())
 	{
-		const TesseraRouting *routing = tessera_cut_begins() && reads_table(query->plannedstmt) ? tessera_routing() : NULL;
+		bool		asks = tessera_cut_begins();
+		bool		reads = (asks || !tessera_snapshot_reads) && reads_table(query->plannedstmt);
+		const TesseraRouting *routing = asks && reads ? tessera_routing() : NULL;
 
-		/* whatever table it is: what was read under the snapshot must not be another one later */
+		/* whatever table it is: what was read under the snapshot must not be another one later, should the setting change */
+		if (reads && !asks)
+			tessera_cut_stays();
 		if (routing != NULL)
 			begin_transaction_cut(query, routing);
 		else

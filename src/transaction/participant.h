@@ -142,8 +142,8 @@ extern bool tessera_participant_joined_by(int32 node_id, uint32 moment);
 extern void tessera_participants_leave(uint32 moment);
 
 /*
- * let_go: the node is in the transaction no more, and the connection to it is closed. Only of one that nothing was read from. Does nothing of one that
- * may not go: something was written there, or advisory locks are held there. Never raise.
+ * let_go: the node is in the transaction no more, and the connection to it is closed. Only of one that nothing was read from. Does nothing of one
+ * that may not go: something was written there, or advisory locks are held there. Never raise.
  */
 extern bool tessera_participant_may_go(int32 node_id);
 extern void tessera_participant_let_go(int32 node_id);

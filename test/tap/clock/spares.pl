@@ -113,7 +113,8 @@ subtest 'one that hangs when the transaction ends' => sub {
 	is($c->answer($session{error}, 'SELECT 1 / 0'), '22012', 'an error');
 	is($c->answer($session{error}, 'ROLLBACK'), '', 'and the ROLLBACK after it');
 	is($c->answer($session{savepoint}, "ROLLBACK TO a;\nSELECT v FROM t WHERE k = 51"), '51', 'ROLLBACK TO');
-	is($c->answer($session{savepoint}, 'DO $$BEGIN PERFORM v FROM t WHERE k = 52; RAISE division_by_zero; EXCEPTION WHEN division_by_zero THEN END$$'), '',
+	my $caught = q{DO $$BEGIN PERFORM v FROM t WHERE k = 52; RAISE division_by_zero; EXCEPTION WHEN division_by_zero THEN END$$};
+	is($c->answer($session{savepoint}, $caught), q{},
 		'a block that ends with an error');
 	is($c->answer($session{$_}, 'COMMIT'), '', "COMMIT of $_") foreach 'savepoint', 'commit';
 	$c->thaw('s3');
@@ -148,7 +149,8 @@ subtest 'one that hangs at READ COMMITTED' => sub {
 	foreach my $who (sort keys %session)
 	{
 		is($c->answer($session{$who}, sprintf($several, 250)), '1300', "$who: it is not needed") foreach 1, 2;
-		is($c->answer($session{$who}, "BEGIN;\n" . sprintf($several, 250) . ";\n" . sprintf($several, 250) . ";\nCOMMIT"), "1300\n1300", "$who: twice");
+		my $twice = join ";\n", 'BEGIN', (sprintf($several, 250)) x 2, 'COMMIT';
+		is($c->answer($session{$who}, $twice), "1300\n1300", "$who: twice in a transaction");
 		is($c->answer($session{$who}, sprintf($several, 150)), '08006', "$who: it is needed");
 	}
 	$c->thaw('s2');
@@ -190,6 +192,12 @@ subtest 'what was read stays as it was' => sub {
 	$c->query('s2', 'UPDATE t SET v = v + 1 WHERE k = 150');
 	is($c->answer($session, 'SELECT sum(v) FROM t WHERE k IN (50, 150)'), '200', 'all shards by the same moment');
 	is($c->answer($session, "SELECT count(*) FROM pg_class WHERE relname = 'made_later'"), '0', 'and so the catalog');
+	$session->query("ROLLBACK;\n$BEGIN;\nSET tessera.snapshot_reads = off");
+	is($c->answer($session, 'SELECT v FROM t WHERE k = 50'), '50', 'without a common moment');
+	$c->query('s1', 'UPDATE t SET v = v + 1 WHERE k = 50');
+	is($c->answer($session, "SET tessera.snapshot_reads = on;\nSELECT v FROM t WHERE k = 50"), '50', 'a setting does not change what was read');
+	$c->query('s1', 'UPDATE t SET v = v - 1 WHERE k = 50');
+	$session->query("ROLLBACK;\nSET tessera.snapshot_reads = on");
 	# a cursor takes its snapshot when it is opened, and reads later
 	my $made = "SELECT count(*) FROM pg_class WHERE relname = 'made_last'";
 	$c->query('s1', $_) foreach (

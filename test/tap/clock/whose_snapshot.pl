@@ -50,6 +50,31 @@ subtest 'a bitmap scan of this node' => sub {
 	}
 };
 
+# The server judges what a transaction that only reads has to do with others by the moment of its snapshot. A report that shows a batch as closed and
+# has not seen all of its receipts: one of the three has to fail (reader before writer, writer before closer, closer before reader).
+subtest 'a report at SERIALIZABLE' => sub {
+	$c->query('s2', $_) foreach 'CREATE TABLE batch (n int)', 'CREATE TABLE receipt (n int)', 'INSERT INTO batch VALUES (0)';
+	$c->fetch_routing;
+	foreach my $case ([ 's1', 'cut_ask', '' ], [ 's1', 'cut_ask', ' READ ONLY' ], [ 's2', 'cut_begins', '' ], [ 's2', 'cut_begins', ' READ ONLY' ])
+	{
+		my ($at, $point, $only) = @$case;
+		my $begin = 'BEGIN ISOLATION LEVEL SERIALIZABLE';
+		my $n = $c->query('s2', 'SELECT n FROM batch');
+		my $writer = $c->session_of('s2', $begin, 'SELECT n FROM batch');
+		$c->pause_at('s2', $point);
+		my $report = $c->background($at, "$begin$only; SELECT 'open ' || n FROM batch; " .
+			"SELECT 'receipts ' || count(*) FROM receipt WHERE n = $n; COMMIT");
+		$c->is_paused_at('s2', $point);
+		$c->query('s2', "$begin; UPDATE batch SET n = n + 1; COMMIT");
+		$c->go_on('s2', $point);
+		my @errors = $c->ended($report);
+		push @errors, $c->answer($writer, "INSERT INTO receipt VALUES ($n)"), $c->answer($writer, 'COMMIT');
+		$writer->quit;
+		my $shown = join ' ', $report->{out} =~ /^(?:open|receipts) (\d+)$/mg;
+		ok("@errors" =~ /40001/ || $shown eq "$n 0", "$at at $point$only: one of them fails, or the report shows the batch as open: $shown, @errors");
+	}
+};
+
 # The coordinator has decided and is down: whether the copy shows it cannot be known before it is back.
 subtest 'COPY of a copy' => sub {
 	$c->pause_at('s1', 'commit_decided');
@@ -61,9 +86,13 @@ subtest 'COPY of a copy' => sub {
 	$c->query($_, 'UPDATE t SET v = 2 WHERE k = ' . ($_ eq 's2' ? 150 : 250)) foreach 's2', 's3';
 	my $reader = $c->session_of('s2', "SET tessera.gate_timeout = '2s'", $BEGIN);
 	is($c->answer($reader, 'SELECT v FROM t WHERE k = 150'), '2', 'who reads something else is not held up');
-	my $ways = { 'COPY' => 'COPY copied TO STDOUT', 'COPY of a query' => 'COPY (SELECT * FROM copied) TO STDOUT', SELECT => 'SELECT v FROM copied WHERE k = 1' };
-	is($c->answer($reader, "SAVEPOINT a;\n$ways->{$_}"), '55P03', "$_ waits, and does not show what may be wrong") and $reader->query('ROLLBACK TO a')
-		foreach sort keys %$ways;
+	my $ways = { 'COPY' => 'COPY copied TO STDOUT', 'COPY of a query' => 'COPY (SELECT * FROM copied) TO STDOUT',
+		SELECT => 'SELECT v FROM copied WHERE k = 1' };
+	foreach my $way (sort keys %$ways)
+	{
+		is($c->answer($reader, "SAVEPOINT a;\n$ways->{$way}"), '55P03', "$way waits, and does not show what may be wrong");
+		$reader->query('ROLLBACK TO a');
+	}
 	$reader->quit;
 	$c->start('s1');
 	$c->wait_for($_, "SELECT count(*) >= 0 FROM tessera.resolve_transactions('0')", 't') foreach $c->names;

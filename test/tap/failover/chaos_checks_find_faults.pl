@@ -53,7 +53,9 @@ found($bank, \@transfers, { acc => [ [ 1, -4 ], [ 2, 4 ] ], entry => [ @{ $accou
 found($bank, \@transfers, { acc => [ [ 1, -4 ], [ 2, 5 ] ], entry => [ @{ $accounts{entry} }, [ 1, 3, 1 ] ] }, 'bank: total, bank: transfer',
 	'bank: half of an unknown transfer');
 found($bank, \@transfers, { %accounts, acc => [ [ 1, -5 ], [ 2, 5 ], [ 2, 5 ] ] }, 'bank: scan, bank: total', 'bank: an account twice');
-found($bank, [ @transfers, record(kind => 'scan', rows => [ [ 3, 2 ] ]) ], \%accounts, 'bank: scan', 'bank: a scan that saw a row twice');
+found($bank, [ @transfers, record(kind => 'scan', rows => [ [ 3, 2, 0 ] ]) ], \%accounts, 'bank: scan', 'bank: a scan that saw a row twice');
+found($bank, [ @transfers, record(kind => 'scan', rows => [ [ 2, 2, -5 ] ]) ], \%accounts, 'bank: moment',
+	'bank: a scan that saw half of a transfer');
 found($bank, [ @transfers, record(kind => 'account', k => 1, rows => [ [ -5, -4 ] ]) ], \%accounts, 'bank: balance',
 	'bank: an account that did not fit its entries');
 found($bank, [ @transfers, record(kind => 'account', k => 1, rows => []) ], \%accounts, 'bank: row', 'bank: an account that was not found');
@@ -71,6 +73,7 @@ sub repeat { return record(kind => 'repeat', k => 1, seen => [@_]) }
 found($bank, [ @transfers, repeat(-5, -5, '2 2 0 5', -5, '2 2 0 5') ], \%accounts, '', 'bank: the same twice');
 found($bank, [ @transfers, repeat(-5, -5, '2 2 0 5', -4, '2 2 0 5') ], \%accounts, 'bank: repeat', 'bank: an account that changed');
 found($bank, [ @transfers, repeat(-5, -5, '2 2 0 5', -5, '2 2 1 5') ], \%accounts, 'bank: repeat', 'bank: accounts that changed');
+found($bank, [ @transfers, repeat(-5, -5, '2 2 1 5', -5, '2 2 1 5') ], \%accounts, 'bank: moment', 'bank: half of a transfer, twice');
 found($bank, [ @transfers, repeat(-5, -4, '2 2 0 5', -5, '2 2 0 5') ], \%accounts, 'bank: balance',
 	'bank: entries of another snapshot than the account');
 found($bank, [ @transfers, repeat('', 0, '2 2 0 5', '', '2 2 0 5') ], \%accounts, 'bank: balance, bank: row', 'bank: an account that was not seen');

@@ -17,7 +17,6 @@ my $LANES = 4;
 
 our %SETTINGS = (
 	'tessera.injection_points' => 'on',
-	'tessera.snapshot_reads' => 'on',
 	'tessera.orphan_cleanup_delay' => 50,
 	'tessera.migration_batch_size' => 8,
 	# as long as anything may take on this machine, by a quarter

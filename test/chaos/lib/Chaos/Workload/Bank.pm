@@ -11,8 +11,7 @@ package Chaos::Workload::Bank;
 #   bank: scan                a scan of all accounts sees each of them once, at any time
 #   bank: row                 a statement finds the one account that it names
 #   bank: repeat              a transaction at REPEATABLE READ sees the same when it looks again: an account, and all of them
-#
-# Not checked, because tessera does not promise it: that a scan's sum is right in the middle of transfers (each shard has its own snapshot).
+#   bank: moment              a scan's sum is what it was, also in the middle of transfers: it sees each of them whole or not at all
 
 use strict;
 use warnings FATAL => 'all';
@@ -131,7 +130,7 @@ sub _account
 sub _scan
 {
 	my ($self, $connection) = @_;
-	my $answer = $connection->run('SELECT count(*), count(DISTINCT k) FROM acc');
+	my $answer = $connection->run('SELECT count(*), count(DISTINCT k), sum(bal) FROM acc');
 	return { kind => 'scan', rows => $answer->{rows}, Chaos::Workload::outcome($answer) };
 }
 
@@ -149,7 +148,7 @@ sub check
 sub _check_reads
 {
 	my ($self, $records) = @_;
-	my (@row, @balance, @scan, @repeat);
+	my (@row, @balance, @scan, @repeat, @moment);
 	foreach my $record (@$records)
 	{
 		push @row, "on $record->{node}: $record->{kind} $record->{id} ($record->{outcome}, $record->{begun} to $record->{ended}): $_ found nothing"
@@ -161,6 +160,7 @@ sub _check_reads
 			push @row, "$who was seen as '$account'" unless $account =~ /^-?\d+$/;
 			push @balance, "$who has $account, its entries $entries" if $account ne $entries;
 			push @scan, "on $record->{node}: of $self->{accounts} accounts were seen $all" unless $all =~ /^$self->{accounts} $self->{accounts} /;
+			push @moment, "on $record->{node}: the sum of all accounts was $1" if $all =~ /^\d+ \d+ (\S+)/ && $1 ne '0';
 			push @repeat, "$who was $account, then $account_again" if $account ne $account_again;
 			push @repeat, "on $record->{node}: all accounts were $all, then $all_again" if $all ne $all_again;
 		}
@@ -170,6 +170,7 @@ sub _check_reads
 		{
 			push @scan, "on $record->{node}: $first->[0] rows, $first->[1] accounts of $self->{accounts}"
 				if $first->[0] != $self->{accounts} || $first->[1] != $self->{accounts};
+			push @moment, "on $record->{node}: the sum was $first->[2]" if $first->[2] != 0;
 		}
 		elsif (!$first || @more)
 		{
@@ -184,7 +185,8 @@ sub _check_reads
 		Chaos::Workload::findings('bank: row', @row),
 		Chaos::Workload::findings('bank: balance', @balance),
 		Chaos::Workload::findings('bank: scan', @scan),
-		Chaos::Workload::findings('bank: repeat', @repeat));
+		Chaos::Workload::findings('bank: repeat', @repeat),
+		Chaos::Workload::findings('bank: moment', @moment));
 }
 
 sub _check_node
