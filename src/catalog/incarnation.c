@@ -121,6 +121,24 @@ tessera_incarnation_outdone(int32 incarnation)
 	(void) tessera_worker_wake(TESSERA_REFRESHER);
 }
 
+static int32
+heard_incarnation(void)
+{
+	HeardSlot  *slot = &slots[tessera_database_slot()];
+	int32		heard;
+
+	SpinLockAcquire(&slot->mutex);
+	heard = slot->incarnation;
+	SpinLockRelease(&slot->mutex);
+	return heard;
+}
+
+bool
+tessera_incarnation_is_outdone(int32 own)
+{
+	return heard_incarnation() > own;
+}
+
 /* Waits until it is written down; goes on without after a while: the answer is the same. */
 static void
 await_written(int32 node_id, int32 incarnation)
@@ -205,17 +223,10 @@ write_heard(int32 heard)
 void
 tessera_incarnation_step(void)
 {
-	HeardSlot  *slot = &slots[tessera_database_slot()];
-	int32		heard;
-
 	if (RecoveryInProgress())
 		return;
-	SpinLockAcquire(&slot->mutex);
-	heard = slot->incarnation;
-	SpinLockRelease(&slot->mutex);
-
 	StartTransactionCommand();
 	(void) set_config_option("synchronous_commit", "local", PGC_SUSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
-	read_only = write_heard(heard);
+	read_only = write_heard(heard_incarnation());
 	CommitTransactionCommand();
 }

@@ -20,6 +20,9 @@
  */
 extern void tessera_incarnation_outdone(int32 incarnation);
 
+/* True if another node has said that this node has a higher incarnation than this one, that of its server. For a moment: a spinlock. */
+extern bool tessera_incarnation_is_outdone(int32 own);
+
 /*
  * The answer to another node (`caller`) that connects. claimed: the caller's own incarnation, 0 if it does not know it yet. If a higher one of the
  * caller is known here, the caller was replaced: the answer is that number, negative. expected: the incarnation of this node that the caller knows;

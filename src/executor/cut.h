@@ -38,6 +38,7 @@ typedef struct TesseraCutNodes
 	bool		few_rows;		/* of each comes little: the work is done there */
 	bool		lenient;		/* the statement may not come to all: who cannot be reached is left out, in left_out */
 	Bitmapset  *left_out;
+	TimestampTz late_until;		/* those that have kept others waiting are waited for so long; 0: none was yet */
 	Bitmapset  *likely;			/* of the spares, those that the statement may come to */
 } TesseraCutNodes;
 

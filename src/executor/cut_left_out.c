@@ -57,7 +57,7 @@ leave_out(TesseraCutNodes *nodes, int32 node_id, uint64 statement, const ErrorDa
 	}
 	entry = hash_search(left_out.table, &key, HASH_ENTER, NULL);
 	entry->sqlerrcode = why->sqlerrcode;
-	entry->why = MemoryContextStrdup(TopTransactionContext, why->message);
+	entry->why = MemoryContextStrdup(TopTransactionContext, why->detail ? psprintf("%s: %s", why->message, why->detail) : why->message);
 	nodes->left_out = bms_add_member(nodes->left_out, node_id);
 }
 
@@ -80,12 +80,19 @@ tessera_cut_require(const TesseraRouting *routing, int32 node_id, uint64 stateme
 
 /* ---- sending ---- */
 
+/* For all of a question together. */
+static TimestampTz
+late_until(TesseraCutNodes *nodes)
+{
+	if (nodes->late_until == 0)
+		nodes->late_until = tessera_spares_deadline();
+	return nodes->late_until;
+}
+
 bool
 tessera_left_out_or_sent(TesseraCutNodes *nodes, TesseraSpare *spare, void (*send) (TesseraSpare *spare))
 {
-	TimestampTz deadline = tessera_node_keeps_waiting(spare->node_id) ? tessera_spares_deadline() : 0;
-
-	if (tessera_spare_reach(spare, send, deadline))
+	if (tessera_spare_reach(spare, send, tessera_node_keeps_waiting(spare->node_id) ? late_until(nodes) : 0))
 		return spare->sent;
 	tessera_questions_end(spare->ask, 1);
 	memset(spare->ask, 0, sizeof(TesseraQuestion));
@@ -99,9 +106,13 @@ tessera_left_out_or_sent(TesseraCutNodes *nodes, TesseraSpare *spare, void (*sen
 static bool
 has_failed(const TesseraQuestion *question)
 {
-	if (question->connection == NULL || question->answer != NULL || question->error != NULL)
+	TesseraConnection *connection = question->connection;
+
+	if (connection == NULL)
 		return false;
-	return (question->command.done && !question->command.stale) || !tessera_connection_alive(question->connection);
+	if (!question->command.done)
+		return !tessera_connection_alive(connection) || tessera_connection_broken(connection);
+	return question->answer == NULL && question->error == NULL && !question->command.stale;
 }
 
 static void
@@ -117,49 +128,63 @@ drop_question(TesseraCutNodes *nodes, TesseraQuestion *question, uint64 statemen
 	leave_out(nodes, node_id, statement, why);
 }
 
-/* Those that have kept others waiting lately. */
-static void
-await_late(TesseraCutNodes *nodes, TesseraQuestion *questions, int n, uint64 statement)
+/* Those of the questions that are late, and not answered yet. */
+static int
+pending(const TesseraQuestion *questions, int n, const bool *late, TesseraConnection **connections)
 {
-	TesseraConnection **connections = palloc(sizeof(TesseraConnection *) * Max(n, 1));
-	const ErrorData why = {.sqlerrcode = ERRCODE_CONNECTION_FAILURE,.message = "It has not answered in time."};
-	TimestampTz since = GetCurrentTimestamp();
-	int			nlate = 0;
+	int			npending = 0;
 
 	for (int i = 0; i < n; i++)
-		if (!questions[i].command.done && tessera_node_keeps_waiting(tessera_connection_node(questions[i].connection)))
-			connections[nlate++] = questions[i].connection;
-	if (nlate > 0)
-	{
-		(void) tessera_connections_await_in_time(connections, nlate, tessera_spares_deadline());
-		for (int i = 0; i < n; i++)
-		{
-			int32		node_id = questions[i].connection != NULL ? tessera_connection_node(questions[i].connection) : 0;
+		if (late[i] && !questions[i].command.done)
+			connections[npending++] = questions[i].connection;
+	return npending;
+}
 
-			if (node_id == 0 || !tessera_node_keeps_waiting(node_id))
-				continue;
-			if (questions[i].command.done)
-				tessera_node_is_back(node_id);
-			else if (tessera_participant_may_go(node_id))
-				drop_question(nodes, &questions[i], statement, &why, since);
-		}
+/* Those that have kept others waiting lately: they are waited for as long as such are, and dropped if they may go. */
+static void
+await_late(TesseraCutNodes *nodes, TesseraQuestion *questions, int n, const bool *late, uint64 statement, TimestampTz since)
+{
+	const ErrorData why = {.sqlerrcode = ERRCODE_CONNECTION_FAILURE,.message = "It has not answered in time."};
+	TesseraConnection **connections = palloc(sizeof(TesseraConnection *) * Max(n, 1));
+	int			npending;
+
+	while ((npending = pending(questions, n, late, connections)) > 0)
+	{
+		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), late_until(nodes));
+
+		if (!tessera_connections_pump(connections, npending, (int) left) && left == 0)
+			break;
 	}
 	pfree(connections);
+	for (int i = 0; i < n; i++)
+	{
+		int32		node_id = late[i] && questions[i].connection != NULL ? tessera_connection_node(questions[i].connection) : 0;
+
+		if (node_id == 0)
+			continue;
+		if (questions[i].answer != NULL)
+			tessera_node_is_back(node_id);
+		else if (!questions[i].command.done && tessera_participant_may_go(node_id))
+			drop_question(nodes, &questions[i], statement, &why, since);
+	}
 }
 
 void
 tessera_left_out_or_heard(TesseraCutNodes *nodes, TesseraQuestion *questions, int n, uint64 statement)
 {
 	TimestampTz since = GetCurrentTimestamp();
+	bool	   *late = palloc0(sizeof(bool) * Max(n, 1));
 	volatile bool heard = false;
 
-	await_late(nodes, questions, n, statement);
+	for (int i = 0; i < n; i++)
+		late[i] = tessera_node_keeps_waiting(tessera_connection_node(questions[i].connection));
 	while (!heard)
 	{
 		MemoryContext context = CurrentMemoryContext;
 
 		PG_TRY();
 		{
+			await_late(nodes, questions, n, late, statement, since);
 			tessera_questions_await(questions, n);
 			heard = true;
 		}
@@ -171,7 +196,7 @@ tessera_left_out_or_heard(TesseraCutNodes *nodes, TesseraQuestion *questions, in
 			for (int i = 0; i < n && failed == NULL; i++)
 				if (has_failed(&questions[i]))
 					failed = &questions[i];
-			if (failed == NULL || !tessera_is_no_matter(geterrcode()) ||
+			if (failed == NULL || !tessera_is_no_matter(nodes->routing, geterrcode()) ||
 				!tessera_participant_may_go(tessera_connection_node(failed->connection)))
 				PG_RE_THROW();
 			MemoryContextSwitchTo(context);
@@ -182,4 +207,5 @@ tessera_left_out_or_heard(TesseraCutNodes *nodes, TesseraQuestion *questions, in
 		}
 		PG_END_TRY();
 	}
+	pfree(late);
 }

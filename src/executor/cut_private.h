@@ -65,6 +65,6 @@ extern void tessera_spare_let_go(TesseraQuestion *ask);
 extern void tessera_spare_note_late(int32 node_id, TimestampTz since);
 
 /* What may be wrong with a node that is not needed: it cannot be reached, or is not one that this node would work with. */
-extern bool tessera_is_no_matter(int sqlerrcode);
+extern bool tessera_is_no_matter(const TesseraRouting *routing, int sqlerrcode);
 
 #endif							/* TESSERA_CUT_PRIVATE_H */

@@ -11,6 +11,7 @@
 #include "miscadmin.h"
 #include "storage/proc.h"
 
+#include "catalog/incarnation.h"
 #include "common/errors.h"
 #include "executor/cut_private.h"
 #include "transaction/participant.h"
@@ -34,9 +35,12 @@ tessera_spare_note_late(int32 node_id, TimestampTz since)
 }
 
 bool
-tessera_is_no_matter(int sqlerrcode)
+tessera_is_no_matter(const TesseraRouting *routing, int sqlerrcode)
 {
-	return tessera_error_is_unreachable(sqlerrcode) || sqlerrcode == ERRCODE_TESSERA_FENCED || sqlerrcode == ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
+	/* it may have said that it is this server that was replaced */
+	if (sqlerrcode == ERRCODE_TESSERA_FENCED)
+		return !tessera_incarnation_is_outdone(routing->incarnation);
+	return tessera_error_is_unreachable(sqlerrcode) || sqlerrcode == ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
 }
 
 bool
@@ -59,7 +63,7 @@ tessera_spare_reach(TesseraSpare *spare, void (*send) (TesseraSpare *spare), Tim
 		int			code = geterrcode();
 
 		(void) tessera_connections_limit(before);
-		if (!tessera_is_no_matter(code) || !tessera_participant_may_go(spare->node_id))
+		if (!tessera_is_no_matter(spare->nodes->routing, code) || !tessera_participant_may_go(spare->node_id))
 			PG_RE_THROW();
 		MemoryContextSwitchTo(context);
 		spare->error = CopyErrorData();

@@ -213,7 +213,7 @@ join_cut(const TesseraRouting *routing, int32 node_id)
 	TesseraCutMoment moment;
 
 	/* it may have been lost before it was needed */
-	if (tessera_connection_find(node_id, 0) != NULL && tessera_connection_lost(tessera_connection_find(node_id, 0)))
+	if (tessera_connection_find(node_id, 0) == NULL || tessera_connection_lost(tessera_connection_find(node_id, 0)))
 		tessera_participant_let_go(node_id);
 	if (!tessera_cut_ask_all(&nodes, 0, false, &here, &moment) || moment.time > of_transaction.time)
 		raise_too_late(tessera_routing_node(routing, node_id));

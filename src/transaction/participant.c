@@ -357,8 +357,13 @@ tessera_participant_may_go(int32 node_id)
 {
 	const TesseraParticipant *participant = find_participant(node_id);
 
-	return participant == NULL || !(participant->unlisted || participant->wrote || participant->locks ||
-									tessera_connection_state(participant->connection)->session_locks > 0);
+	if (participant == NULL)
+		return true;
+	/* a cursor, or a statement in parts, may read on there by a snapshot that would be gone */
+	if (participant->joined && participant->used && !dlist_is_empty(&statements.kept))
+		return false;
+	return !(participant->unlisted || participant->wrote || participant->locks ||
+			 tessera_connection_state(participant->connection)->session_locks > 0);
 }
 
 void

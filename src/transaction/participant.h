@@ -143,7 +143,7 @@ extern void tessera_participants_leave(uint32 moment);
 
 /*
  * let_go: the node is in the transaction no more, and the connection to it is closed. Only of one that nothing was read from. Does nothing of one
- * that may not go: something was written there, or advisory locks are held there. Never raise.
+ * that may not go: something was written there, advisory locks are held there, or a cursor may read on there. Never raise.
  */
 extern bool tessera_participant_may_go(int32 node_id);
 extern void tessera_participant_let_go(int32 node_id);

@@ -821,6 +821,14 @@ rolled_back(TesseraParticipant *participant)
 	state->known = false;
 }
 
+/* It was not used, or its transaction has ended and only the answer to that is missing. */
+static bool
+has_nothing_to_say(const TesseraParticipant *participant)
+{
+	return tessera_participant_is_unused(participant) ||
+		(!participant->joined && !participant->prepared && tessera_connection_nobody_waits(participant->connection));
+}
+
 /* What it answers is read when the connection is used again: one that hangs is no matter until then. */
 static void
 leave_unused(TesseraTransaction *transaction, TesseraParticipant *participant)
@@ -835,31 +843,37 @@ tessera_two_phase_aborted(TesseraTransaction *transaction)
 {
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_abort_timeout);
 	TesseraConnection **connections;
+	TesseraParticipant **participants;
 	int			n = 0;
 
 	/* The coordinator had committed already, when something failed here: carry it out. */
 	if (transaction->phase == TESSERA_COMMIT_COMMITTED)
 		tessera_two_phase_committed(transaction);
 	connections = palloc(Max(transaction->nparticipants, 1) * sizeof(TesseraConnection *));
-	for (int i = 0; i < transaction->nparticipants; i++)
-		if (tessera_participant_is_unused(&transaction->participants[i]))
-			leave_unused(transaction, &transaction->participants[i]);
-		else
-			connections[n++] = transaction->participants[i].connection;
-	tessera_connections_reset(connections, n, deadline);
+	participants = palloc(Max(transaction->nparticipants, 1) * sizeof(TesseraParticipant *));
 	for (int i = 0; i < transaction->nparticipants; i++)
 	{
 		TesseraParticipant *participant = &transaction->participants[i];
 
-		if (!tessera_participant_is_unused(participant) && tessera_connection_alive(participant->connection))
-			send_rollback(transaction, participant);
+		if (has_nothing_to_say(participant))
+			leave_unused(transaction, participant);
+		else
+		{
+			connections[n] = participant->connection;
+			participants[n++] = participant;
+		}
 	}
+	tessera_connections_reset(connections, n, deadline);
+	for (int i = 0; i < n; i++)
+		if (tessera_connection_alive(connections[i]))
+			send_rollback(transaction, participants[i]);
 	if (tessera_connections_await_answers(connections, n, deadline) > 0)
 		for (int i = 0; i < n; i++)
 			if (tessera_connection_busy(connections[i]))
 				tessera_connection_close(connections[i]);
-	for (int i = 0; i < transaction->nparticipants; i++)
-		rolled_back(&transaction->participants[i]);
+	for (int i = 0; i < n; i++)
+		rolled_back(participants[i]);
+	pfree(participants);
 	pfree(connections);
 	transaction->phase = TESSERA_COMMIT_OPEN;
 }

@@ -401,7 +401,7 @@ lost_while_idle(TesseraConnection *connection)
 static bool
 still_good(TesseraConnection *connection, const char *conninfo)
 {
-	bool		idle = connection->count == 0 && connection->state.xact_depth == 0;
+	bool		idle = connection->state.xact_depth == 0 && tessera_connection_nobody_waits(connection);
 
 	if (connection->pg == NULL)
 		return false;

@@ -126,6 +126,9 @@ extern TimestampTz tessera_connections_limit(TimestampTz deadline);
 
 /* Read until the command is done (or, with first, until it has given its first result). Interruptible; ERROR 08006 if the connection breaks. */
 extern void tessera_connection_finish(TesseraConnection *connection, TesseraCommand *command);
+/* True if nothing is unanswered but what this layer, or the end of a transaction, has sent by itself: a ROLLBACK, say. */
+extern bool tessera_connection_nobody_waits(const TesseraConnection *connection);
+
 /* busy: true if anything is unanswered. drain: reads all of it. */
 extern bool tessera_connection_busy(TesseraConnection *connection);
 extern void tessera_connection_drain(TesseraConnection *connection);

@@ -78,6 +78,19 @@ tessera_entries_discard(TesseraConnection *connection)
 	connection->unflushed = false;
 }
 
+bool
+tessera_connection_nobody_waits(const TesseraConnection *connection)
+{
+	for (int i = 0; i < connection->count; i++)
+	{
+		TesseraEntryKind kind = connection->entries[(connection->head + i) & (connection->size - 1)].kind;
+
+		if (kind == TESSERA_ENTRY_COMMAND || kind == TESSERA_ENTRY_PREPARE)
+			return false;
+	}
+	return connection->held == NULL;
+}
+
 void
 tessera_connection_clear_errors(TesseraConnection *connection)
 {

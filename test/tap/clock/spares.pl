@@ -145,7 +145,10 @@ subtest 'one that hangs at READ COMMITTED' => sub {
 	my $several = 'SELECT (SELECT v FROM t WHERE k = 50) + (SELECT v FROM t WHERE k = %d)';
 	my @settings = ("SET tessera.node_timeout = '1s'", "SET tessera.connect_timeout = '1s'");
 	my %session = ('a connection' => $c->session_of('r1', @settings, sprintf($several, 150)), 'none' => $c->session_of('r1', @settings));
+	my $cursor = $c->session_of('r1', @settings, 'BEGIN', 'DECLARE c CURSOR FOR SELECT v FROM t ORDER BY k', 'FETCH c');
 	$c->freeze('s2');
+	is($c->answer($cursor, sprintf($several, 250)), '08006', 'what a cursor may read on is not let go');
+	$cursor->quit;
 	foreach my $who (sort keys %session)
 	{
 		is($c->answer($session{$who}, sprintf($several, 250)), '1300', "$who: it is not needed") foreach 1, 2;
