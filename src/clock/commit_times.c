@@ -646,6 +646,8 @@ look_at_ring(Cut *cut)
 			return TESSERA_CUT_AGAIN;
 		if (!unseen && entry.time > cut->request->time)
 			hide(cut, entry.xid);
+		else if (!unseen && cut->result->nhidden > 0 && cut->request->serializable)
+			return TESSERA_CUT_LATE;
 	}
 	/* one that was not whole may have been overwritten */
 	return tessera_commit_position() - cut->request->position > RING_SIZE ? TESSERA_CUT_LATE : TESSERA_CUT_MADE;

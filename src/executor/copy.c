@@ -240,7 +240,7 @@ leave_to_server(const CopyStmt *statement, const TesseraRouting *routing, Oid re
 		return false;
 	if (tessera_cut_begins() && get_rel_persistence(relid) != RELPERSISTENCE_TEMP)
 		tessera_cut_transaction(routing, 0, NULL, NULL, snapshot);
-	else if (!tessera_snapshot_reads)
+	else if (!tessera_cut_is_settled())
 		tessera_cut_stays();
 	tessera_cut_renew(snapshot);
 	tessera_open_doubts_check(list_make1_oid(relid));

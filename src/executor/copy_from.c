@@ -35,6 +35,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/queryenvironment.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
@@ -44,6 +45,7 @@
 #include "common/wire.h"
 #include "control/calls.h"
 #include "executor/copy.h"
+#include "executor/cut.h"
 #include "executor/route_loop.h"
 #include "executor/shard_check.h"
 #include "executor/targets.h"
@@ -90,6 +92,18 @@ static Copy *current = NULL;
 
 /* ---- accept ---- */
 
+/* Triggers and foreign keys read while rows are on their way, when no node can be asked any more. */
+static void
+settle_snapshot(const Copy *copy)
+{
+	int32	   *node_ids = palloc(sizeof(int32) * copy->nstreams);
+
+	for (int i = 0; i < copy->nstreams; i++)
+		node_ids[i] = copy->streams[i].node_id;
+	tessera_cut_transaction(copy->routing, copy->nstreams, node_ids, NULL, ActiveSnapshotSet() ? GetActiveSnapshot() : NULL);
+	pfree(node_ids);
+}
+
 static bool
 find_streams(TesseraRoute *route, TesseraShardRunRequest *request)
 {
@@ -122,6 +136,7 @@ find_streams(TesseraRoute *route, TesseraShardRunRequest *request)
 	for (int i = 0; i < copy->nstreams; i++)
 		if (copy->streams[i].node_id == copy->routing->self)
 			copy->local = &copy->streams[i];
+	settle_snapshot(copy);
 	return true;
 }
 

@@ -81,6 +81,9 @@ extern void tessera_cut_meet(TesseraQuestion *meet, const TesseraCutNodes *nodes
  */
 extern void tessera_cut_transaction(const TesseraRouting *routing, int n, const int32 *node_ids, Bitmapset *likely, Snapshot statement);
 
+/* True if the transaction's snapshot will not be changed any more, or is about to be. At REPEATABLE READ and above. */
+extern bool tessera_cut_is_settled(void);
+
 /* True if tessera_cut_transaction would begin one. */
 extern bool tessera_cut_begins(void);
 

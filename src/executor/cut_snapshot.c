@@ -250,7 +250,8 @@ reserve(void)
 Snapshot
 tessera_cut_take(TesseraCutAsk *ask, const TesseraCutMoment *moment)
 {
-	TesseraCutRequest request = {.time = moment->time,.position = ask->position,.doubts = moment->doubts,.clients = ask->clients};
+	TesseraCutRequest request = {.time = moment->time,.position = ask->position,.doubts = moment->doubts,.clients = ask->clients,
+	.serializable = IsolationIsSerializable()};
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), tessera_gate_timeout);
 	bool		whole = IsolationUsesXactSnapshot();
 

@@ -236,6 +236,12 @@ tessera_cut_stays(void)
 	this_transaction()->stays = true;
 }
 
+bool
+tessera_cut_is_settled(void)
+{
+	return this_transaction()->time != 0 || of_transaction.stays || of_transaction.beginning || tessera_internal_connection();
+}
+
 /*
  * Not of one whose snapshot is another's, or that others have: they would not have the new one; a walsender's is that of its slot. Nor by a query of
  * our own while it begins.
@@ -243,9 +249,8 @@ tessera_cut_stays(void)
 bool
 tessera_cut_begins(void)
 {
-	return IsolationUsesXactSnapshot() && tessera_snapshot_reads && MyBackendType == B_BACKEND && !tessera_internal_connection() &&
-		this_transaction()->time == 0 && !of_transaction.stays && !of_transaction.beginning && !XactHasExportedSnapshots() &&
-		tessera_cut_has_clock();
+	return IsolationUsesXactSnapshot() && tessera_snapshot_reads && MyBackendType == B_BACKEND && !tessera_cut_is_settled() &&
+		!XactHasExportedSnapshots() && tessera_cut_has_clock();
 }
 
 void

@@ -141,6 +141,7 @@ fits(QueryDesc *query, CustomScan *scan, const TesseraRouting *routing, PlannedS
 		relids = list_concat_copy(list_nth(scan->custom_private, STATEMENT_PLACED), list_nth(scan->custom_private, STATEMENT_SHARDED));
 	/* before the check: a transaction's snapshot becomes the common one, in which the rows may have gone already */
 	tessera_cut_transaction(routing, 0, NULL, NULL, query->snapshot);
+	tessera_cut_renew(query->snapshot);
 	tessera_pinned_check(routing, relids, 1, &routing->self);
 	if (tessera_shard_check(plan, query->snapshot, params, &routed) == TESSERA_STALE)
 		return false;

@@ -27,6 +27,7 @@
 #include "catalog/change.h"
 #include "common/errors.h"
 #include "common/injection.h"
+#include "common/spi.h"
 #include "common/stat_routing.h"
 #include "common/version_compat.h"
 #include "common/worker_registry.h"
@@ -604,14 +605,17 @@ reads_table(PlannedStmt *plan)
 	return false;
 }
 
-/* The transaction's, with the nodes that the statement reads, as far as that is known before it runs. */
+/* The transaction's, with the nodes that the statement reads, as far as that is known before it runs. Where there is none to be had its own stays. */
 static void
-begin_transaction_cut(QueryDesc *query, const TesseraRouting *routing)
+settle_transaction_cut(QueryDesc *query)
 {
+	const TesseraRouting *routing = tessera_cut_begins() ? tessera_routing() : NULL;
 	int32		node_ids[TESSERA_MAX_NODES];
-	int			n = tessera_statement_nodes(query->planstate, routing, node_ids);
+	int			n = routing == NULL ? 0 : tessera_statement_nodes(query->planstate, routing, node_ids);
 
-	if (n >= 0)
+	if (routing == NULL)
+		tessera_cut_stays();
+	else if (n >= 0)
 		tessera_cut_transaction(routing, n, node_ids, NULL, query->snapshot);
 	else
 		tessera_cut_transaction(routing, 0, NULL, tessera_statement_owners(routing, query->plannedstmt), query->snapshot);
@@ -625,17 +629,10 @@ cut_snapshot(QueryDesc *query)
 		return false;
 	if (IsolationUsesXactSnapshot())
 	{
-		bool		asks = tessera_cut_begins();
-		bool		reads = (asks || !tessera_snapshot_reads) && reads_table(query->plannedstmt);
-		const TesseraRouting *routing = asks && reads ? tessera_routing() : NULL;
-
-		/* whatever table it is: what was read under the snapshot must not be another one later, should the setting change */
-		if (reads && !asks)
-			tessera_cut_stays();
-		if (routing != NULL)
-			begin_transaction_cut(query, routing);
-		else
-			tessera_cut_renew(query->snapshot);
+		/* whatever table it is: what was read under the snapshot must not be another one later. What we read by ourselves is no matter. */
+		if (!tessera_cut_is_settled() && reads_table(query->plannedstmt) && !tessera_spi_at_work())
+			settle_transaction_cut(query);
+		tessera_cut_renew(query->snapshot);
 		tessera_open_doubts_check_plan(query->plannedstmt);
 		return false;
 	}

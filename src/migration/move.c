@@ -42,6 +42,7 @@
 #include "migration/move_private.h"
 #include "routing/routing.h"
 #include "transaction/background.h"
+#include "transaction/participant.h"
 #include "transfer/transfer.h"
 #include "transport/connection.h"
 
@@ -91,7 +92,7 @@ tessera_move_require_free(Oid relid)
 	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
 		tessera_move_refuse_transaction("has written");
 	for (int i = 0; i < n; i++)
-		if (tessera_connection_state(connections[i])->xact_depth > 0)
+		if (tessera_connection_state(connections[i])->xact_depth > 0 && tessera_participant_was_used(tessera_connection_node(connections[i])))
 			tessera_move_refuse_transaction("has used other nodes");
 	if (OidIsValid(relid) && tessera_move_holds_lock(relid))
 		tessera_move_refuse_transaction("has used the table");

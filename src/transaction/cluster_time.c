@@ -77,8 +77,10 @@ is_of_client(const char *gid)
 void
 tessera_cluster_time_before_commit(void)
 {
-	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) && ticks_here())
-		(void) tessera_clock_take_commit_time(tessera_catalog_changed_here() > 0, false);
+	if (!TransactionIdIsValid(GetTopTransactionIdIfAny()) || !ticks_here())
+		return;
+	(void) tessera_clock_take_commit_time(tessera_catalog_changed_here() > 0, false);
+	tessera_injection("commit_timed");
 }
 
 /* A router has rows of the cluster's only where it takes part in a transaction with others. */

@@ -150,14 +150,15 @@ require_own_node_at_commit(void)
 
 /* ---- what precedes a command ---- */
 
+/* A subtransaction may be read-only without the others. waits: not for a snapshot that nothing can conflict with, as a common one is another. */
 static const char *
-begin_sql(void)
+begin_sql(bool waits)
 {
 	static char sql[96];
 	static const char *const levels[] = {"READ COMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"};
 
-	snprintf(sql, sizeof(sql), "BEGIN ISOLATION LEVEL %s READ %s%s", levels[XactIsoLevel], XactReadOnly ? "ONLY" : "WRITE",
-			 XactDeferrable ? " DEFERRABLE" : "");
+	snprintf(sql, sizeof(sql), "BEGIN ISOLATION LEVEL %s READ %s%s", levels[XactIsoLevel],
+			 XactReadOnly && GetCurrentTransactionNestLevel() == 1 ? "ONLY" : "WRITE", XactDeferrable && waits ? " DEFERRABLE" : "");
 	return sql;
 }
 
@@ -353,6 +354,14 @@ tessera_participant_is_unused(const TesseraParticipant *participant)
 }
 
 bool
+tessera_participant_was_used(int32 node_id)
+{
+	const TesseraParticipant *participant = find_participant(node_id);
+
+	return participant != NULL && !tessera_participant_is_unused(participant);
+}
+
+bool
 tessera_participant_may_go(int32 node_id)
 {
 	const TesseraParticipant *participant = find_participant(node_id);
@@ -377,9 +386,12 @@ tessera_participant_let_go(int32 node_id)
 	participant->joined = false;
 }
 
-/* BEGIN, and savepoints up to the depth of this session's subtransactions, with SET CONSTRAINTS in their places. Returns whether it began there. */
+/*
+ * BEGIN, and savepoints up to the depth of this session's subtransactions, with SET CONSTRAINTS in their places. aside: for a common snapshot.
+ * Returns whether it began there.
+ */
 static bool
-queue_transaction(TesseraParticipant *participant)
+queue_transaction(TesseraParticipant *participant, bool aside)
 {
 	TesseraRemoteState *state = tessera_connection_state(participant->connection);
 	int			level = GetCurrentTransactionNestLevel();
@@ -387,7 +399,7 @@ queue_transaction(TesseraParticipant *participant)
 
 	if (begins)
 	{
-		tessera_connection_queue_control(participant->connection, begin_sql(), 0, NULL);
+		tessera_connection_queue_control(participant->connection, begin_sql(!aside), 0, NULL);
 		state->xact_depth = 1;
 		state->wrote = false;
 		state->unpreparable = false;
@@ -413,6 +425,8 @@ queue_transaction(TesseraParticipant *participant)
 		tessera_connection_queue_control(participant->connection, savepoint, 0, NULL);
 		state->xact_depth++;
 		queue_constraint_modes(participant);
+		if (state->xact_depth == level && XactReadOnly)
+			tessera_connection_queue_control(participant->connection, "SET TRANSACTION READ ONLY", 0, NULL);
 	}
 	return begins;
 }
@@ -558,7 +572,7 @@ join(const TesseraRouting *routing, int32 node_id, const TesseraCommandNeeds *ne
 	}
 	participant->level = Max(participant->level, GetCurrentTransactionNestLevel());
 	if (needs_transaction(participant, needs))
-		begins = queue_transaction(participant);
+		begins = queue_transaction(participant, needs->aside);
 	else if (needs->write)
 		tessera_participants_flush(&at_hand);	/* it may commit at once */
 	if (!participant->unlisted)
@@ -616,7 +630,7 @@ tessera_participant_unlisted(int32 node_id, const char *name, const char *connin
 				 errmsg("node %d takes part in this transaction already", node_id)));
 	participant = add_participant(node_id, tessera_connection_open_unlisted(name, conninfo));
 	participant->unlisted = true;
-	(void) queue_transaction(participant);
+	(void) queue_transaction(participant, false);
 	participant->level = GetCurrentTransactionNestLevel();
 	participant->wrote = true;
 	return participant->connection;
@@ -649,7 +663,10 @@ holds_elsewhere(void)
 	for (int i = 0; i < n; i++)
 		if (tessera_connection_state(connections[i])->session_locks > 0)
 			return true;
-	return others_joined(NULL);
+	for (int i = 0; i < at_hand.nparticipants; i++)
+		if (at_hand.participants[i].joined && !tessera_participant_is_unused(&at_hand.participants[i]))
+			return true;
+	return false;
 }
 
 /* True if a process of this server waits for a lock of which this one holds some mode. */

@@ -141,6 +141,9 @@ extern uint32 tessera_participants_joins(void);
 extern bool tessera_participant_joined_by(int32 node_id, uint32 moment);
 extern void tessera_participants_leave(uint32 moment);
 
+/* The node takes part in the transaction at hand, and not only in case it is needed (executor/cut.h). */
+extern bool tessera_participant_was_used(int32 node_id);
+
 /*
  * let_go: the node is in the transaction no more, and the connection to it is closed. Only of one that nothing was read from. Does nothing of one
  * that may not go: something was written there, advisory locks are held there, or a cursor may read on there. Never raise.

@@ -32,6 +32,7 @@ FUNCTIONS = {
     ("src/transaction/node_link.c", "open_held"): "SET LOCAL: belongs to the transaction that it begins",
     ("src/statistics/analyze.c", "text_for"): "the user's ANALYZE",
     ("src/transaction/constraint_modes.c", "mode_sql"): "the user's SET CONSTRAINTS",
+    ("src/transaction/participant.c", "queue_transaction"): "SET TRANSACTION of a savepoint, beside its SAVEPOINT",
 }
 
 PRIMITIVE = r"tessera_connection_(?:run|queue\w*)|PQexec\w*|PQsendQuery\w*|PQsendPrepare|PQprepare"

@@ -53,25 +53,88 @@ subtest 'a bitmap scan of this node' => sub {
 # The server judges what a transaction that only reads has to do with others by the moment of its snapshot. A report that shows a batch as closed and
 # has not seen all of its receipts: one of the three has to fail (reader before writer, writer before closer, closer before reader).
 subtest 'a report at SERIALIZABLE' => sub {
-	$c->query('s2', $_) foreach 'CREATE TABLE batch (n int)', 'CREATE TABLE receipt (n int)', 'INSERT INTO batch VALUES (0)';
+	# on s2
+	$c->query('s1', $_) foreach 'CREATE SCHEMA two', 'CREATE TABLE two.batch (n int)', 'CREATE TABLE two.receipt (n int)',
+		'INSERT INTO two.batch VALUES (0)', "SELECT tessera.move_schema('two', 's2')";
 	$c->fetch_routing;
-	foreach my $case ([ 's1', 'cut_ask', '' ], [ 's1', 'cut_ask', ' READ ONLY' ], [ 's2', 'cut_begins', '' ], [ 's2', 'cut_begins', ' READ ONLY' ])
+	foreach my $case (map { ([ 's1', 'cut_ask', @$_ ], [ 's2', 'cut_begins', @$_ ]) } [ '', 0 ], [ ' READ ONLY', 0 ], [ ' READ ONLY', 1 ])
 	{
-		my ($at, $point, $only) = @$case;
+		my ($at, $point, $only, $late) = @$case;
 		my $begin = 'BEGIN ISOLATION LEVEL SERIALIZABLE';
-		my $n = $c->query('s2', 'SELECT n FROM batch');
-		my $writer = $c->session_of('s2', $begin, 'SELECT n FROM batch');
+		my $n = $c->query('s2', 'SELECT n FROM two.batch');
+		my $writer = $c->session_of('s2', $late ? () : ($begin, 'SELECT n FROM two.batch'));
 		$c->pause_at('s2', $point);
-		my $report = $c->background($at, "$begin$only; SELECT 'open ' || n FROM batch; " .
-			"SELECT 'receipts ' || count(*) FROM receipt WHERE n = $n; COMMIT");
+		my $report = $c->background($at, "$begin$only; SELECT 'open ' || n FROM two.batch; " .
+			"SELECT 'receipts ' || count(*) FROM two.receipt WHERE n = $n; COMMIT");
 		$c->is_paused_at('s2', $point);
-		$c->query('s2', "$begin; UPDATE batch SET n = n + 1; COMMIT");
+		# when the report was begun there was nobody who writes
+		$c->answer($writer, "$begin;\nSELECT n FROM two.batch") if $late;
+		$c->query('s2', "$begin; UPDATE two.batch SET n = n + 1; COMMIT");
 		$c->go_on('s2', $point);
 		my @errors = $c->ended($report);
-		push @errors, $c->answer($writer, "INSERT INTO receipt VALUES ($n)"), $c->answer($writer, 'COMMIT');
+		push @errors, $c->answer($writer, "INSERT INTO two.receipt VALUES ($n)"), $c->answer($writer, 'COMMIT');
 		$writer->quit;
 		my $shown = join ' ', $report->{out} =~ /^(?:open|receipts) (\d+)$/mg;
-		ok("@errors" =~ /40001/ || $shown eq "$n 0", "$at at $point$only: one of them fails, or the report shows the batch as open: $shown, @errors");
+		ok("@errors" =~ /40001/ || $shown eq "$n 0",
+			"$at at $point$only, $late: one of them fails, or the report shows the batch as open: $shown, @errors");
+	}
+};
+
+# The closer has its time, and stalls; the writer, who has not seen it, is committed first, by a later time. One server has no snapshot with the
+# closer and without the writer.
+subtest 'a report at SERIALIZABLE, when commits are overtaken' => sub {
+	my $begin = 'BEGIN ISOLATION LEVEL SERIALIZABLE';
+	foreach my $at ('s1', 's2')
+	{
+		my $n = $c->query('s2', 'SELECT n FROM two.batch');
+		my $writer = $c->session_of('s2', $begin, 'SELECT n FROM two.batch');
+		$c->pause_at('s2', 'commit_timed');
+		my $closer = $c->background('s2', "$begin; UPDATE two.batch SET n = n + 1; COMMIT");
+		$c->is_paused_at('s2', 'commit_timed');
+		# the moment is later than the closer's time
+		$c->query('s3', 'UPDATE t SET v = v WHERE k = 250');
+		$c->pause_at('s2', 'cut_take');
+		my $report = $c->background($at, "$begin; SELECT 'open ' || n FROM two.batch; " .
+			"SELECT 'receipts ' || count(*) FROM two.receipt WHERE n = $n; COMMIT");
+		$c->is_paused_at('s2', 'cut_take');
+		my @errors = ($c->answer($writer, "INSERT INTO two.receipt VALUES ($n)"), $c->answer($writer, 'COMMIT'));
+		$c->go_on('s2', 'commit_timed');
+		push @errors, $c->ended($closer);
+		$c->go_on('s2', 'cut_take');
+		push @errors, $c->ended($report);
+		$writer->quit;
+		my $shown = join ' ', $report->{out} =~ /^(?:open|receipts) (\d+)$/mg;
+		my $next = $n + 1;
+		ok("@errors" =~ /40001/ || $shown =~ /^$n \d|^$next 1$/, "$at: one of them fails, or the report is right: $shown, @errors");
+	}
+};
+
+# No shard is read-only for longer than was said.
+subtest 'what a shard is told' => sub {
+	my $report = $c->session_of('s1', 'BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE');
+	is($c->answer($report, 'SELECT count(*) FROM two.receipt WHERE n = -1'), '0', 'READ ONLY DEFERRABLE');
+	is($c->answer($report, 'INSERT INTO two.receipt VALUES (-2)'), '25006', 'only reads');
+	my $session = $c->session_of('s1', $BEGIN, 'SAVEPOINT a', 'SET TRANSACTION READ ONLY');
+	is($c->answer($session, 'SELECT count(*) FROM placed'), '300', 'a subtransaction that only reads');
+	is($c->answer($session, "ROLLBACK TO a;\nUPDATE t SET v = v WHERE k IN (150, 250)"), '', 'the transaction may write on all shards');
+	is($c->answer($session, 'COMMIT'), '', 'and commit');
+	$_->quit foreach $report, $session;
+};
+
+# Its foreign key reads while rows are on their way to other shards.
+subtest 'COPY FROM' => sub {
+	$c->query('s1', $_) foreach 'CREATE TABLE child (k int PRIMARY KEY, c int REFERENCES copied)',
+		"SELECT tessera.shard_table('child', 'k', colocate_with => 't')";
+	$c->fetch_routing;
+	foreach my $level ('REPEATABLE READ', 'SERIALIZABLE')
+	{
+		my $copy = q{COPY child FROM PROGRAM 'printf "50\\t1\\n150\\t1\\n250\\t2\\n51\\t2\\n"'};
+		my $session = $c->session_of('s1', "BEGIN ISOLATION LEVEL $level");
+		is($c->answer($session, $copy), '', "$level: rows for all shards");
+		is($c->answer($session, 'SELECT count(*) FROM child'), '4', "$level: are there");
+		is($c->answer($session, 'COMMIT'), '', "$level: and stay");
+		$session->quit;
+		$c->query('s1', 'DELETE FROM child');
 	}
 };
 
