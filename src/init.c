@@ -356,6 +356,11 @@ static const TesseraTransactionStep at_end_of_parallel_worker[] = {
 	NULL
 };
 
+static const TesseraSubtransactionStep at_subtransaction_start[] = {
+	tessera_participants_subtransaction_started,
+	NULL
+};
+
 static const TesseraSubtransactionStep before_subtransaction_commit[] = {
 	tessera_participants_before_subtransaction_commit,
 	NULL
@@ -397,6 +402,7 @@ static const TesseraTransactionSteps transaction_steps = {
 		[XACT_EVENT_PARALLEL_ABORT] = at_end_of_parallel_worker,
 	},
 	.at_sub = {
+		[SUBXACT_EVENT_START_SUB] = at_subtransaction_start,
 		[SUBXACT_EVENT_PRE_COMMIT_SUB] = before_subtransaction_commit,
 		[SUBXACT_EVENT_COMMIT_SUB] = at_subtransaction_commit,
 		[SUBXACT_EVENT_ABORT_SUB] = at_subtransaction_abort,

@@ -49,6 +49,7 @@ typedef struct Slot
 {
 	SlotState	state;
 	int			database;		/* slot of the database whose clock it is */
+	bool		serializable;	/* or not known */
 	TesseraTime time;
 } Slot;
 
@@ -57,6 +58,7 @@ typedef struct RingEntry
 	pg_atomic_uint64 mark;		/* its place plus one, when it is whole; 0 while it is written */
 	TransactionId xid;
 	int			database;
+	bool		serializable;
 	TesseraTime time;
 } RingEntry;
 
@@ -162,10 +164,11 @@ xid_in(int slot)
 
 /* With the slot's lock held. */
 static void
-fill_slot(int slot, TransactionId xid, SlotState state, TesseraTime time)
+fill_slot(int slot, TransactionId xid, SlotState state, bool serializable, TesseraTime time)
 {
 	times->slots[slot].state = state;
 	times->slots[slot].database = tessera_database_slot();
+	times->slots[slot].serializable = serializable;
 	times->slots[slot].time = time;
 	pg_write_barrier();
 	pg_atomic_write_u32(&xids[slot], xid);
@@ -192,7 +195,7 @@ raise_newest(int database, TesseraTime time)
 /* ---- a commit ---- */
 
 static void
-add_to_ring(TransactionId xid, int database, TesseraTime time)
+add_to_ring(TransactionId xid, const Slot *slot)
 {
 	uint64		place = pg_atomic_fetch_add_u64(&times->next, 1);
 	RingEntry  *entry = &times->ring[place % RING_SIZE];
@@ -200,11 +203,12 @@ add_to_ring(TransactionId xid, int database, TesseraTime time)
 	pg_atomic_write_u64(&entry->mark, 0);
 	pg_memory_barrier();
 	entry->xid = xid;
-	entry->database = database;
-	entry->time = time;
+	entry->database = slot->database;
+	entry->serializable = slot->serializable;
+	entry->time = slot->time;
 	pg_memory_barrier();
 	pg_atomic_write_u64(&entry->mark, place + 1);
-	raise_newest(database, time);
+	raise_newest(slot->database, slot->time);
 }
 
 bool
@@ -219,7 +223,7 @@ tessera_commit_take_time(TransactionId xid, bool metadata, bool fixed, TesseraTi
 		*time = times->slots[slot].time;
 	else
 	{
-		fill_slot(slot, xid, fixed ? SLOT_FIXED : SLOT_COMMITS, 0);
+		fill_slot(slot, xid, fixed ? SLOT_FIXED : SLOT_COMMITS, IsolationIsSerializable(), 0);
 		taken = tessera_clock_tick(metadata, time);
 		if (taken)
 			times->slots[slot].time = *time;
@@ -240,7 +244,7 @@ tessera_commit_seen(void)
 		return 0;
 	LWLockAcquire(lock_of(slot), LW_EXCLUSIVE);
 	time = times->slots[slot].time;
-	add_to_ring(xid_in(slot), times->slots[slot].database, time);
+	add_to_ring(xid_in(slot), &times->slots[slot]);
 	pg_memory_barrier();
 	pg_atomic_write_u32(&xids[slot], InvalidTransactionId);
 	LWLockRelease(lock_of(slot));
@@ -263,18 +267,20 @@ tessera_commit_prepared(int proc, const char *gid, bool of_client)
 	TransactionId xid = xid_in(own);
 	TesseraTimes now;
 	TesseraTime time;
+	bool		serializable;
 
 	if (xid == InvalidTransactionId || proc < first_prepared())
 		return;
 	/* its commit is later than the clock that the answer tells, which is as late as this, or later if it is pushed after this */
 	LWLockAcquire(lock_of(own), LW_SHARED);
 	time = times->slots[own].time;
+	serializable = times->slots[own].serializable;
 	LWLockRelease(lock_of(own));
 	if (tessera_clock_read(&now))
 		time = Max(time, now.cluster);
 	LWLockAcquire(lock_of(proc), LW_EXCLUSIVE);
 	strlcpy(gids[proc - first_prepared()], gid, GIDSIZE);
-	fill_slot(proc, xid, of_client ? SLOT_CLIENT : SLOT_PREPARED, time);
+	fill_slot(proc, xid, of_client ? SLOT_CLIENT : SLOT_PREPARED, serializable, time);
 	LWLockRelease(lock_of(proc));
 	empty_slot(own);
 }
@@ -290,7 +296,7 @@ tessera_commit_found_prepared(TransactionId xid, const char *gid, bool of_client
 		if (xid_in(slot) != xid && TransactionIdIsInProgress(xid))
 		{
 			strlcpy(gids[slot - first_prepared()], gid, GIDSIZE);
-			fill_slot(slot, xid, of_client ? SLOT_CLIENT : SLOT_PREPARED, 0);
+			fill_slot(slot, xid, of_client ? SLOT_CLIENT : SLOT_PREPARED, true, 0);
 		}
 		LWLockRelease(lock_of(slot));
 		return;
@@ -338,13 +344,24 @@ tessera_commit_taken(TransactionId xid, TesseraTime *time)
 	return false;
 }
 
+/* true, too, if it is not known. */
+static bool
+prepared_is_serializable(TransactionId xid)
+{
+	for (int slot = first_prepared(); slot < number_of_slots(); slot++)
+		if (xid_in(slot) == xid)
+			return times->slots[slot].serializable;
+	return true;
+}
+
 void
 tessera_commit_begin_prepared(TransactionId xid, TesseraTime time)
 {
 	int			slot = own_slot();
+	bool		serializable = prepared_is_serializable(xid);
 
 	LWLockAcquire(lock_of(slot), LW_EXCLUSIVE);
-	fill_slot(slot, xid, SLOT_FIXED, time);
+	fill_slot(slot, xid, SLOT_FIXED, serializable, time);
 	LWLockRelease(lock_of(slot));
 }
 
@@ -454,6 +471,7 @@ typedef struct Cut
 	TransactionId own[TESSERA_CUT_WAITS];	/* found in slots of backends: what stands in one of prepared transactions says less */
 	int			nown;
 	bool		late;			/* a client has prepared one since it was asked for */
+	bool		shown;			/* a serializable one, which is on its way into the ring */
 } Cut;
 
 static void
@@ -562,17 +580,21 @@ settle(Cut *cut, int slot, TransactionId xid)
 	return settled;
 }
 
-/* Before the time is compared: it is 0 for a moment while the slot's owner, who holds the lock, takes it. */
-static bool
-later_than(const Cut *cut, int slot, TransactionId xid)
+/* One that the snapshot sees. The lock comes before the time is compared: it is 0 for a moment while the slot's owner, who holds it, takes it. */
+static void
+look_at_seen(Cut *cut, int slot, TransactionId xid)
 {
+	const Slot *seen = &times->slots[slot];
+	bool		of_backend;
 	bool		later;
 
 	LWLockAcquire(lock_of(slot), LW_SHARED);
-	later = xid_in(slot) == xid && times->slots[slot].database == cut->database && times->slots[slot].state < SLOT_PREPARED &&
-		times->slots[slot].time > cut->request->time;
+	of_backend = xid_in(slot) == xid && seen->database == cut->database && seen->state < SLOT_PREPARED;
+	later = seen->time > cut->request->time;
+	cut->shown = cut->shown || (of_backend && !later && seen->serializable);
 	LWLockRelease(lock_of(slot));
-	return later;
+	if (of_backend && later)
+		hide(cut, xid);
 }
 
 /* false: take the snapshot again. */
@@ -588,8 +610,7 @@ look_at_slots(Cut *cut)
 			continue;
 		if (!XidInMVCCSnapshot(xid, cut->snapshot))
 		{
-			if (later_than(cut, slot, xid))
-				hide(cut, xid);
+			look_at_seen(cut, slot, xid);
 			continue;
 		}
 		if (slot >= first_prepared() && known_from_backend(cut, xid))
@@ -619,6 +640,7 @@ read_ring(uint64 place, RingEntry *copy)
 	pg_read_barrier();
 	copy->xid = entry->xid;
 	copy->database = entry->database;
+	copy->serializable = entry->serializable;
 	copy->time = entry->time;
 	pg_read_barrier();
 	return pg_atomic_read_u64(&entry->mark) == mark ? 1 : -1;
@@ -628,6 +650,7 @@ static TesseraCut
 look_at_ring(Cut *cut)
 {
 	uint64		end = tessera_commit_position();
+	bool		hidden = false; /* a serializable one */
 
 	if (end - cut->request->position > RING_SIZE)
 		return TESSERA_CUT_LATE;
@@ -645,10 +668,15 @@ look_at_ring(Cut *cut)
 		if (unseen && entry.time <= cut->request->time)
 			return TESSERA_CUT_AGAIN;
 		if (!unseen && entry.time > cut->request->time)
+		{
 			hide(cut, entry.xid);
-		else if (!unseen && cut->result->nhidden > 0 && cut->request->serializable)
+			hidden = hidden || entry.serializable;
+		}
+		else if (!unseen && entry.serializable && hidden && cut->request->serializable)
 			return TESSERA_CUT_LATE;
 	}
+	if (cut->shown && hidden && cut->request->serializable)
+		return TESSERA_CUT_LATE;
 	/* one that was not whole may have been overwritten */
 	return tessera_commit_position() - cut->request->position > RING_SIZE ? TESSERA_CUT_LATE : TESSERA_CUT_MADE;
 }

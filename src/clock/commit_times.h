@@ -114,7 +114,7 @@ typedef struct TesseraCutRequest
 	List	   *doubts;			/* of TesseraDoubt: of these it is known */
 	List	   *clients;		/* of xids (integers): those of clients that were named when it was asked for; with another one it is late */
 	List	   *named;			/* of xids (integers): they were named, too, and if nothing is known of them they are not waited for */
-	bool		serializable;	/* what is hidden must not have been committed before something that is shown: else it is late */
+	bool		serializable;	/* of two serializable ones, what is hidden must not have been committed before what is shown: else it is late */
 } TesseraCutRequest;
 
 typedef struct TesseraCutResult

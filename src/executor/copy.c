@@ -238,10 +238,13 @@ leave_to_server(const CopyStmt *statement, const TesseraRouting *routing, Oid re
 
 	if (statement->is_from)
 		return false;
-	if (tessera_cut_begins() && get_rel_persistence(relid) != RELPERSISTENCE_TEMP)
-		tessera_cut_transaction(routing, 0, NULL, NULL, snapshot);
-	else if (!tessera_cut_is_settled())
-		tessera_cut_stays();
+	if (IsolationUsesXactSnapshot() && !tessera_cut_is_settled() && get_rel_persistence(relid) != RELPERSISTENCE_TEMP)
+	{
+		if (tessera_cut_begins())
+			tessera_cut_transaction(routing, 0, NULL, NULL, snapshot);
+		else
+			tessera_cut_stays();
+	}
 	tessera_cut_renew(snapshot);
 	tessera_open_doubts_check(list_make1_oid(relid));
 	return false;

@@ -164,7 +164,7 @@ await_late(TesseraCutNodes *nodes, TesseraQuestion *questions, int n, const bool
 			continue;
 		if (questions[i].answer != NULL)
 			tessera_node_is_back(node_id);
-		else if (!questions[i].command.done && tessera_participant_may_go(node_id))
+		else if (!questions[i].command.done && tessera_participant_may_go(node_id, statement))
 			drop_question(nodes, &questions[i], statement, &why, since);
 	}
 }
@@ -197,7 +197,7 @@ tessera_left_out_or_heard(TesseraCutNodes *nodes, TesseraQuestion *questions, in
 				if (has_failed(&questions[i]))
 					failed = &questions[i];
 			if (failed == NULL || !tessera_is_no_matter(nodes->routing, geterrcode()) ||
-				!tessera_participant_may_go(tessera_connection_node(failed->connection)))
+				!tessera_participant_may_go(tessera_connection_node(failed->connection), statement))
 				PG_RE_THROW();
 			MemoryContextSwitchTo(context);
 			why = CopyErrorData();

@@ -63,7 +63,7 @@ tessera_spare_reach(TesseraSpare *spare, void (*send) (TesseraSpare *spare), Tim
 		int			code = geterrcode();
 
 		(void) tessera_connections_limit(before);
-		if (!tessera_is_no_matter(spare->nodes->routing, code) || !tessera_participant_may_go(spare->node_id))
+		if (!tessera_is_no_matter(spare->nodes->routing, code) || !tessera_participant_may_go(spare->node_id, spare->statement))
 			PG_RE_THROW();
 		MemoryContextSwitchTo(context);
 		spare->error = CopyErrorData();

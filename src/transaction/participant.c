@@ -50,6 +50,9 @@
 /* Fingerprint of the settings of the cluster's own role: an empty set but for the search path. */
 #define OWN_SETTINGS 1
 
+/* Levels of subtransactions of which is noted whether they are read-only. */
+#define NOTED_LEVELS 64
+
 
 /* What hangs on TesseraRemoteState.told. */
 typedef struct ToldState
@@ -69,6 +72,7 @@ typedef struct Statements
 	uint32		joins;			/* of nodes to transactions */
 	uint64		last;			/* number of the last statement */
 	dlist_head	kept;			/* TesseraKeptStatement, the caller's; taken out by tessera_statement_forget */
+	uint64		read_only;		/* a bit for each level above the current one, as it was when the next began */
 } Statements;
 
 static Statements statements = {.kept = DLIST_STATIC_INIT(statements.kept)};
@@ -150,7 +154,25 @@ require_own_node_at_commit(void)
 
 /* ---- what precedes a command ---- */
 
-/* A subtransaction may be read-only without the others. waits: not for a snapshot that nothing can conflict with, as a common one is another. */
+/* Of this session's subtransaction of that level; 1: the transaction. */
+static bool
+is_read_only(int level)
+{
+	if (level >= GetCurrentTransactionNestLevel() || level > NOTED_LEVELS)
+		return XactReadOnly;
+	return (statements.read_only & (UINT64CONST(1) << (level - 1))) != 0;
+}
+
+void
+tessera_participants_subtransaction_started(SubTransactionId mine, SubTransactionId parent)
+{
+	int			level = GetCurrentTransactionNestLevel() - 1;
+	uint64		bit = level <= NOTED_LEVELS ? UINT64CONST(1) << (level - 1) : 0;
+
+	statements.read_only = XactReadOnly ? statements.read_only | bit : statements.read_only & ~bit;
+}
+
+/* waits: not for a snapshot that nothing can conflict with, as a common one is another. */
 static const char *
 begin_sql(bool waits)
 {
@@ -158,7 +180,7 @@ begin_sql(bool waits)
 	static const char *const levels[] = {"READ COMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"};
 
 	snprintf(sql, sizeof(sql), "BEGIN ISOLATION LEVEL %s READ %s%s", levels[XactIsoLevel],
-			 XactReadOnly && GetCurrentTransactionNestLevel() == 1 ? "ONLY" : "WRITE", XactDeferrable && waits ? " DEFERRABLE" : "");
+			 is_read_only(1) ? "ONLY" : "WRITE", XactDeferrable && waits ? " DEFERRABLE" : "");
 	return sql;
 }
 
@@ -347,10 +369,29 @@ tessera_participants_leave(uint32 moment)
 	}
 }
 
+static bool
+has_nothing(const TesseraParticipant *participant)
+{
+	return !(participant->unlisted || participant->wrote || participant->locks ||
+			 tessera_connection_state(participant->connection)->session_locks > 0);
+}
+
+/* A cursor, or a statement in parts, other than the one at hand: it may read on by a snapshot that is kept for it. */
+static bool
+another_is_kept(uint64 statement)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &statements.kept)
+		if (dlist_container(TesseraKeptStatement, node, iter.cur)->number != statement)
+			return true;
+	return false;
+}
+
 bool
 tessera_participant_is_unused(const TesseraParticipant *participant)
 {
-	return participant->joined && !participant->used && !participant->prepared && tessera_participant_may_go(participant->node_id);
+	return participant->joined && !participant->used && !participant->prepared && has_nothing(participant);
 }
 
 bool
@@ -362,17 +403,11 @@ tessera_participant_was_used(int32 node_id)
 }
 
 bool
-tessera_participant_may_go(int32 node_id)
+tessera_participant_may_go(int32 node_id, uint64 statement)
 {
 	const TesseraParticipant *participant = find_participant(node_id);
 
-	if (participant == NULL)
-		return true;
-	/* a cursor, or a statement in parts, may read on there by a snapshot that would be gone */
-	if (participant->joined && participant->used && !dlist_is_empty(&statements.kept))
-		return false;
-	return !(participant->unlisted || participant->wrote || participant->locks ||
-			 tessera_connection_state(participant->connection)->session_locks > 0);
+	return participant == NULL || (has_nothing(participant) && !(participant->joined && participant->used && another_is_kept(statement)));
 }
 
 void
@@ -380,7 +415,7 @@ tessera_participant_let_go(int32 node_id)
 {
 	TesseraParticipant *participant = find_participant(node_id);
 
-	if (participant == NULL || !tessera_participant_may_go(node_id))
+	if (participant == NULL || !has_nothing(participant))
 		return;
 	tessera_connection_close(participant->connection);
 	participant->joined = false;
@@ -425,7 +460,7 @@ queue_transaction(TesseraParticipant *participant, bool aside)
 		tessera_connection_queue_control(participant->connection, savepoint, 0, NULL);
 		state->xact_depth++;
 		queue_constraint_modes(participant);
-		if (state->xact_depth == level && XactReadOnly)
+		if (is_read_only(state->xact_depth) && !is_read_only(state->xact_depth - 1))
 			tessera_connection_queue_control(participant->connection, "SET TRANSACTION READ ONLY", 0, NULL);
 	}
 	return begins;
@@ -663,10 +698,7 @@ holds_elsewhere(void)
 	for (int i = 0; i < n; i++)
 		if (tessera_connection_state(connections[i])->session_locks > 0)
 			return true;
-	for (int i = 0; i < at_hand.nparticipants; i++)
-		if (at_hand.participants[i].joined && !tessera_participant_is_unused(&at_hand.participants[i]))
-			return true;
-	return false;
+	return others_joined(NULL);
 }
 
 /* True if a process of this server waits for a lock of which this one holds some mode. */

@@ -84,7 +84,8 @@ extern void tessera_participants_committed(void);
 extern void tessera_participants_prepared(void);
 extern void tessera_participants_aborted(void);
 
-/* Savepoints: released, which is queued (ERROR 08006 as any queueing); or rolled back to. */
+/* Savepoints: begun; released, which is queued (ERROR 08006 as any queueing); or rolled back to. */
+extern void tessera_participants_subtransaction_started(SubTransactionId mine, SubTransactionId parent);
 extern void tessera_participants_before_subtransaction_commit(SubTransactionId mine, SubTransactionId parent);
 extern void tessera_participants_subtransaction_aborted(SubTransactionId mine, SubTransactionId parent);
 
@@ -146,9 +147,10 @@ extern bool tessera_participant_was_used(int32 node_id);
 
 /*
  * let_go: the node is in the transaction no more, and the connection to it is closed. Only of one that nothing was read from. Does nothing of one
- * that may not go: something was written there, advisory locks are held there, or a cursor may read on there. Never raise.
+ * that may not go: something was written there, advisory locks are held there, or a cursor may read on there (of another
+ * statement than this one). Never raise.
  */
-extern bool tessera_participant_may_go(int32 node_id);
+extern bool tessera_participant_may_go(int32 node_id, uint64 statement);
 extern void tessera_participant_let_go(int32 node_id);
 
 /*

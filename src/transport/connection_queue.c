@@ -81,14 +81,18 @@ tessera_entries_discard(TesseraConnection *connection)
 bool
 tessera_connection_nobody_waits(const TesseraConnection *connection)
 {
+	/* a sync alone: a statement that commits by itself is not over */
+	bool		ends = connection->count == 0;
+
 	for (int i = 0; i < connection->count; i++)
 	{
 		TesseraEntryKind kind = connection->entries[(connection->head + i) & (connection->size - 1)].kind;
 
 		if (kind == TESSERA_ENTRY_COMMAND || kind == TESSERA_ENTRY_PREPARE)
 			return false;
+		ends = ends || kind == TESSERA_ENTRY_QUIET;
 	}
-	return connection->held == NULL;
+	return ends && connection->held == NULL;
 }
 
 void

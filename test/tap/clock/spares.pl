@@ -201,6 +201,11 @@ subtest 'what was read stays as it was' => sub {
 	is($c->answer($session, "SET tessera.snapshot_reads = on;\nSELECT v FROM t WHERE k = 50"), '50', 'a setting does not change what was read');
 	$c->query('s1', 'UPDATE t SET v = v - 1 WHERE k = 50');
 	$session->query("ROLLBACK;\nSET tessera.snapshot_reads = on");
+	$session->query("ROLLBACK;\nCREATE TEMP TABLE mine AS SELECT 1;\n$BEGIN");
+	is($c->answer($session, "COPY mine TO STDOUT;\nSELECT v FROM t WHERE k = 50"), "1\n50", 'what is of this session alone settles nothing');
+	$c->query('s2', 'UPDATE t SET v = v + 1 WHERE k = 150');
+	is($c->answer($session, 'SELECT v FROM t WHERE k = 150'), '151', 'all shards by one moment');
+	$c->query('s2', 'UPDATE t SET v = v - 1 WHERE k = 150');
 	# a cursor takes its snapshot when it is opened, and reads later
 	my $made = "SELECT count(*) FROM pg_class WHERE relname = 'made_last'";
 	$c->query('s1', $_) foreach (

@@ -118,6 +118,12 @@ subtest 'what a shard is told' => sub {
 	is($c->answer($session, 'SELECT count(*) FROM placed'), '300', 'a subtransaction that only reads');
 	is($c->answer($session, "ROLLBACK TO a;\nUPDATE t SET v = v WHERE k IN (150, 250)"), '', 'the transaction may write on all shards');
 	is($c->answer($session, 'COMMIT'), '', 'and commit');
+	# s2 is first used in the inner one of two, and says what it is
+	my $says = q{SELECT current_setting('transaction_read_only', v < 0) FROM t WHERE k = 150};
+	is($c->answer($session, "$BEGIN READ ONLY;\nSAVEPOINT a;\n$says;\nRELEASE a;\n$says;\nCOMMIT"), "on\non", 'after RELEASE it is read-only still');
+	is($c->answer($session, "$BEGIN;\nSAVEPOINT a;\nSET TRANSACTION READ ONLY;\nSAVEPOINT b;\n$says;\nROLLBACK TO b;\n$says;\nROLLBACK TO a;\n$says"),
+		"on\non\noff", 'one of two subtransactions that only read');
+	is($c->answer($session, 'COMMIT'), '', 'it commits');
 	$_->quit foreach $report, $session;
 };
 
