@@ -281,9 +281,10 @@ $c->query('s3', 'SELECT tessera_test.injection_clear()');
 ok(hurried("SELECT state FROM tessera.balancer_status WHERE id = '$id'", 'done'), 'it is done when the cause is mended');
 is($c->query('s1', "SELECT subject, what_to_do FROM tessera.health WHERE subject !~ '^node '"), 'balancer|tessera.start_balancer()',
 	'a balancer that is stopped is worth a notice');
+# it reads from one place after the other: with a balancer that merges meanwhile it would find what is none
+is($c->query('s1', 'SELECT * FROM tessera.check_consistency(true)'), '', 'all is consistent');
 $c->query('s1', 'SELECT tessera.start_balancer()');
 is($c->query('s1', "SELECT count(*) FROM tessera.health WHERE subject !~ '^node '"), 0, 'nothing needs an operator');
-is($c->query('s1', 'SELECT * FROM tessera.check_consistency(true)'), '', 'all is consistent');
 
 # Who may.
 $c->query('s1', 'CREATE ROLE nobody_special LOGIN');
